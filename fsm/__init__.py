@@ -1,0 +1,1 @@
+"""The control core of evenstep: explicit state machines without I/O."""

@@ -1,0 +1,300 @@
+"""What the world's answers do to the state: one function an event, in terms of classes.
+
+Each returns the new state and what was done, and raises nothing that the world could cause: whether an event is
+legal is settled before (`fsm.core`). The core's own moves follow after each (`fsm.own_moves`).
+"""
+
+from __future__ import annotations
+
+from fsm import moves, pages
+from fsm.admission_gate import ADMISSION_GATE
+from fsm.errors import BudgetExceeded, EvenstepError, SamplerError
+from fsm.laws import (
+    Laws,
+    ask_abort,
+    ask_charge,
+    gate_context,
+    ledger_context,
+    pool_context,
+    source_context,
+    step_context,
+)
+from fsm.moves import FailureKind, Move
+from fsm.own_moves import stop
+from fsm.prompt_group import MOVE, Tally
+from fsm.shortfall_ledger import SHORTFALL_LEDGER, ShortfallLedger
+from fsm.source import SOURCE
+from fsm.spare_pool import SPARE_POOL
+from fsm.state import NONE, Budgets, Counts, GroupClass, Queue, State, assembling_step, charged
+from fsm.step_assembly import STEP_ASSEMBLY, want
+from fsm.trainer import TRAINER, TrainerContext
+
+Done = tuple[State, list[Move]]
+
+
+def commit(state: State, laws: Laws, group_class: GroupClass, label: int) -> Done:
+    """A rollout finished and is kept."""
+    del laws
+    ready = group_class._replace(replacements=0, label=label)
+    return (
+        state._replace(
+            running=pages.add(state.running, group_class, -1),
+            ready=pages.add(state.ready, ready, 1),
+            budgets=state.budgets._replace(consecutive_dropped=0),
+            tally=MOVE["commit"](state.tally, 1),
+        ),
+        [moves.GroupCommitted(group_class, ready)],
+    )
+
+
+def filter_group(state: State, laws: Laws, group_class: GroupClass) -> Done:
+    """L1: a rollout finished with all rewards equal, under dynamic sampling."""
+    filtered = state.filtered
+    if laws.limits.max_filtered >= 0:
+        stamp = group_class.target_step
+        step = assembling_step(state, laws.limits) if stamp == NONE else stamp
+        filtered = pages.add(filtered, step, 1)
+    state = state._replace(
+        running=pages.add(state.running, group_class, -1),
+        filtered=filtered,
+        budgets=state.budgets._replace(consecutive_dropped=0),
+        tally=MOVE["filter"](state.tally, 1),
+    )
+    state, followed = _replace_or_lose(state, laws, group_class)
+    return state, [moves.GroupFiltered(group_class), *followed]
+
+
+def retry(state: State, laws: Laws, group_class: GroupClass, kind: FailureKind, backs_off: bool) -> Done:
+    """L7: an attempt failed and another follows, after its backoff."""
+    del laws
+    after = group_class._replace(start_weight=NONE)
+    state = state._replace(running=pages.add(state.running, group_class, -1))
+    if backs_off:
+        state = state._replace(backing_off=pages.add(state.backing_off, after, 1))
+    else:
+        state = state._replace(waiting=pages.add(state.waiting, after, 1))
+    return state, [moves.RetryWaits(group_class, after, kind, backs_off)]
+
+
+def end_backoff(state: State, laws: Laws, group_class: GroupClass) -> Done:
+    """D2: the retry may start."""
+    del laws
+    return (
+        state._replace(
+            backing_off=pages.add(state.backing_off, group_class, -1),
+            waiting=pages.add(state.waiting, group_class, 1),
+        ),
+        [moves.BackoffEnded(group_class)],
+    )
+
+
+def give_up(state: State, laws: Laws, group_class: GroupClass, kind: FailureKind, error: str) -> Done:
+    """L7: the last attempt failed; the group is replaced or lost, or the budget stops the run."""
+    state = state._replace(running=pages.add(state.running, group_class, -1), tally=MOVE["drop"](state.tally, 1))
+    dropped: list[Move] = [moves.GroupDropped(group_class, kind)]
+    state, over = _spend_budget(state, laws, kind, error)
+    if over:
+        return state, dropped + over
+    state, followed = _replace_or_lose(state, laws, group_class)
+    return state, dropped + followed
+
+
+def fail_claim(state: State, laws: Laws, group_class: GroupClass, error: str) -> Done:
+    """S5: a group of the chunk in training is unreadable; it leaves the step and is lost without replacement."""
+    state = state._replace(
+        chunk=pages.add(state.chunk, group_class, -1),
+        step=laws.fire(STEP_ASSEMBLY, "claim_failed", state.step, step_context(state, laws, 1)),
+        tally=MOVE["claim_failed"](state.tally, 1),
+    )
+    failed: list[Move] = [moves.ClaimFailed(group_class)]
+    state, over = _spend_budget(state, laws, FailureKind.INFRA, error)
+    if over:
+        return state, failed + over
+    state, followed = _lose(state, laws, group_class)
+    return state, failed + followed
+
+
+def _spend_budget(state: State, laws: Laws, kind: FailureKind, error: str) -> Done:
+    """One more prompt given up on; stops the run where that is one more than the budget."""
+    limits, budgets = laws.limits, state.budgets
+    if kind is FailureKind.INFRA:
+        budgets = budgets._replace(consecutive_dropped=budgets.consecutive_dropped + 1)
+        spent, allowed = budgets.consecutive_dropped, limits.max_consecutive_dropped
+        option, what = "max_consecutive_dropped_prompts", "prompts in a row were given up on after infra failures"
+    else:
+        budgets = budgets._replace(skipped=budgets.skipped + 1)
+        spent, allowed = budgets.skipped, limits.max_skipped
+        option, what = "max_skipped_prompts", "prompts were given up on after data failures"
+    state = state._replace(budgets=budgets)
+    if spent <= allowed:
+        return state, []
+    stopped, move = stop(
+        state, laws, BudgetExceeded(f"{spent} {what}; {option} allows {allowed}. The last failure was: {error}")
+    )
+    return stopped, [move]
+
+
+def _replace_or_lose(state: State, laws: Laws, group_class: GroupClass) -> Done:
+    """L2: a spare takes over the slot; else the group is lost."""
+    limits = laws.limits
+    if group_class.replacements >= limits.max_replacements or state.pool.spares == 0:
+        return _lose(state, laws, group_class)
+    spare = group_class._replace(replacements=group_class.replacements + 1, start_weight=NONE)
+    tally = MOVE["replace"](state.tally, 1)
+    replaced = state._replace(
+        pool=laws.fire(SPARE_POOL, "draw", state.pool, pool_context(state, laws, 1)),
+        waiting=pages.add(state.waiting, spare, 1),
+        tally=tally._replace(replaced=tally.replaced + 1),
+    )
+    return replaced, [moves.GroupReplaced(spare)]
+
+
+def _lose(state: State, laws: Laws, group_class: GroupClass) -> Done:
+    """L3: the group is lost, and charged where the sampler charges it."""
+    try:
+        step = ask_charge(state, laws, group_class)
+    except SamplerError as error:
+        stopped, move = stop(state, laws, error)
+        return stopped, [moves.GroupLost(NONE), move]
+    if step is None:
+        return state, [moves.GroupLost(NONE)]
+    ledger = pages.get(state.ledgers, step, ShortfallLedger())
+    ledger = laws.fire(SHORTFALL_LEDGER, "charge", ledger, ledger_context(state, laws, step))
+    state = state._replace(ledgers=pages.put(state.ledgers, step, ledger))
+    if step == state.trainer.version:
+        state = state._replace(step=laws.fire(STEP_ASSEMBLY, "charged", state.step, step_context(state, laws)))
+    return state, [moves.GroupLost(step)]
+
+
+def finish_chunk(state: State, laws: Laws) -> Done:
+    """The chunk in training, which claim failures may have emptied, is trained."""
+    accumulated = state.accumulated
+    for group_class, groups in pages.items(state.chunk):
+        accumulated = pages.add(accumulated, group_class, groups)
+    return (
+        state._replace(
+            trainer=laws.fire(TRAINER, "chunk_trained", state.trainer, TrainerContext()),
+            chunk=(),
+            accumulated=accumulated,
+        ),
+        [moves.ChunkAccumulated(state.trainer.version)],
+    )
+
+
+def close_step(state: State, laws: Laws) -> Done:
+    """L5: the optimizer step finished. The step closes, its groups are trained, the version moves; E1 aborts."""
+    limits, step = laws.limits, state.trainer.version
+    lost, selected = charged(state, step), state.step.selected
+    closed = laws.fire(STEP_ASSEMBLY, "close", state.step, step_context(state, laws))
+    ledgers, filtered = state.ledgers, state.filtered
+    ledger = pages.get(ledgers, step, None)
+    if ledger is not None:
+        laws.fire(SHORTFALL_LEDGER, "settle", ledger, ledger_context(state, laws, step))
+        ledgers = pages.drop(ledgers, step)
+    if pages.get(filtered, step, 0):
+        filtered = pages.drop(filtered, step)
+    state = state._replace(
+        trainer=laws.fire(TRAINER, "step_finished", state.trainer, TrainerContext()),
+        ledgers=ledgers,
+        filtered=filtered,
+        accumulated=(),
+        tally=MOVE["train"](state.tally, selected),
+    )
+    state = state._replace(step=laws.fire(STEP_ASSEMBLY, "next", closed, step_context(state, laws)))
+    done: list[Move] = [moves.StepClosed(step, selected, lost, want(limits.size, selected, lost))]
+    try:
+        stale = ask_abort(state, laws)
+    except SamplerError as error:
+        state, stopped = stop(state, laws, error)
+        return state, [*done, stopped]
+    if stale:
+        running = state.running
+        for group_class, groups in stale:
+            running = pages.add(running, group_class, -groups)
+        tally = MOVE["abort"](state.tally, sum(groups for _, groups in stale))
+        state = state._replace(running=running, tally=tally)
+        done.append(moves.GroupsAborted(stale))
+    return state, done
+
+
+def finish_sync(state: State, laws: Laws) -> Done:
+    """Every generation worker runs the version."""
+    trainer = laws.fire(TRAINER, "weights_synced", state.trainer, TrainerContext())
+    return state._replace(trainer=trainer), [moves.WeightsSynced(trainer.version)]
+
+
+def stop_with(state: State, laws: Laws, error: EvenstepError) -> Done:
+    """The event itself stops the run: the watchdog (W2), or a custom sampler that fails."""
+    state, move = stop(state, laws, error)
+    return state, [move]
+
+
+def resume(state: State, laws: Laws) -> Done:
+    """C2: in flight starts again at once, limits or not; selected into the open step is ready again."""
+    version = state.trainer.version
+    running: Counts = ()
+    ready = state.ready
+    for counts in (state.running, state.waiting, state.backing_off):
+        for group_class, groups in pages.items(counts):
+            running = pages.add(running, group_class._replace(start_weight=version), groups)
+    for counts in (state.chunk, state.accumulated):
+        for group_class, groups in pages.items(counts):
+            ready = pages.add(ready, group_class, groups)
+    taken_back = state._replace(
+        running=running,
+        waiting=(),
+        backing_off=(),
+        ready=ready,
+        chunk=(),
+        accumulated=(),
+        tally=MOVE["take_back"](state.tally, state.tally.selected),
+        trainer=laws.fire(TRAINER, "resume", state.trainer, TrainerContext()),
+    )
+    ledgers = taken_back.ledgers
+    for step, ledger in pages.items(ledgers):
+        context = ledger_context(taken_back, laws, step)
+        ledgers = pages.put(ledgers, step, laws.fire(SHORTFALL_LEDGER, "resume", ledger, context))
+    return _resumed(taken_back._replace(ledgers=ledgers), laws), [moves.RunResumed(version)]
+
+
+def regenerate(state: State, laws: Laws) -> Done:
+    """C3: another sampler or N. What is not trained, and not lost, is generated again; charges are dropped."""
+    tally = state.tally
+    again = tally.leftover
+    fresh = state._replace(
+        source=state.source._replace(requeued=state.source.requeued + again),
+        pool=state.pool._replace(spares=0),
+        trainer=laws.fire(TRAINER, "resume", state.trainer, TrainerContext()),
+        ledgers=(),
+        filtered=(),
+        queue=Queue(),
+        backing_off=(),
+        waiting=(),
+        running=(),
+        ready=(),
+        chunk=(),
+        accumulated=(),
+        tally=_without_hands(tally),
+        budgets=Budgets(0, state.budgets.skipped),
+    )
+    gate = laws.fire(ADMISSION_GATE, "restart", fresh.gate, gate_context(fresh, laws))
+    return _resumed(fresh._replace(gate=gate), laws), [moves.RunRegenerated(again)]
+
+
+def _without_hands(tally: Tally) -> Tally:
+    """The tally after all that is not trained or lost has gone back to the data."""
+    return tally._replace(pulled=tally.pulled - tally.leftover, spare=0, queued=0, in_flight=0, ready=0, selected=0)
+
+
+def _resumed(state: State, laws: Laws) -> State:
+    """The machines whose status depends on the limits, which may be others than the checkpoint's."""
+    state = state._replace(source=laws.fire(SOURCE, "resume", state.source, source_context(state, laws)))
+    return state._replace(
+        pool=laws.fire(SPARE_POOL, "data_moved", state.pool, pool_context(state, laws)),
+        step=laws.fire(STEP_ASSEMBLY, "take_back", state.step, step_context(state, laws)),
+    )
+
+
+def begin(laws: Laws) -> State:
+    """The state of a run that has not begun."""
+    return _resumed(State(), laws)

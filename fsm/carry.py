@@ -1,0 +1,166 @@
+"""From moves to effects: what the rules did to counts, the roster does to groups, and the world is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fsm import moves
+from fsm.effects import (
+    AbortRollout,
+    ClearRows,
+    ClosedStep,
+    Completed,
+    Effect,
+    FinishStep,
+    SelectedGroup,
+    StartBackoff,
+    StartRollout,
+    Stopped,
+    SyncWeights,
+    TrainChunk,
+)
+from fsm.errors import InvariantBroken
+from fsm.events import Attempt
+from fsm.moves import Move
+from fsm.roster import Group, Roster
+from fsm.samplers.protocol import optional
+from fsm.state import NONE, State
+
+
+class Book:
+    """The roster, and what else is known of single groups, chunks and steps."""
+
+    def __init__(self, incarnation: int = 0) -> None:
+        self.roster = Roster()
+        self.incarnation = incarnation
+        self.next_chunk = 0
+        self.closed: list[ClosedStep] = []
+        """Every closed step, in order."""
+        self.stamps_target_steps = False
+        """The sampler has stamped a batch with a target step (C1)."""
+
+    def attempt(self, group: Group) -> Attempt:
+        """The current or last attempt of a group."""
+        return Attempt(group.prompt, group.dispatch, self.incarnation)
+
+    def starts(self, groups: Iterable[Group]) -> list[Effect]:
+        """One StartRollout a group."""
+        return [
+            StartRollout(
+                self.attempt(group),
+                group.slot,
+                optional(group.group_class.target_step),
+                group.group_class.start_weight,
+            )
+            for group in groups
+        ]
+
+    def pass_over(self, state: State) -> None:
+        """Forget prompts to be generated again that the source has passed over as a trailing batch (A5)."""
+        if not state.source.requeued:
+            self.roster.again.clear()
+
+    def carry(self, move: Move, subject: Group | None, delay_s: float) -> list[Effect]:
+        """Carry out one move. `subject` is the event's group, `delay_s` its backoff where it is retried."""
+        match move:
+            case moves.QueueDispatched(group_class, groups):
+                return self.starts(self.roster.dispatch(group_class, groups))
+            case moves.WaitingStarted(start_weight):
+                return self.starts(self.roster.start_waiting(start_weight))
+            case moves.GroupCommitted(after=after):
+                group = _the(subject)
+                self.roster.leave_flight(group)
+                self.roster.make_ready(group, after)
+                return []
+            case moves.GateMoved() | moves.SourceExhausted() | moves.GroupLost():
+                return []
+            case moves.ChunkSelected(step, picks):
+                return [self._train(step, self.roster.select(picks))]
+            case moves.ChunkAccumulated():
+                self.roster.accumulate()
+                return []
+            case moves.PromptsHeldBack(groups, first):
+                self.roster.spares.extend(self.roster.pull(groups, first))
+                return []
+            case moves.BatchAdmitted():
+                return self._admit(move)
+            case moves.RunCompleted():
+                return [Completed()]
+            case moves.RunStopped(error):
+                return [Stopped(error)]
+            case moves.StepFinishing(step, selected, charged, short):
+                return [FinishStep(step, selected, charged, short)]
+            case moves.StepClosed(step, selected, charged, short):
+                return self._close(ClosedStep(step, selected, charged, short))
+            case moves.GroupsEvicted(picks):
+                return [_clear(self.roster.evict(picks), "evicted")]
+            case moves.GroupsAborted(picks):
+                return [AbortRollout(self.attempt(group)) for group in self.roster.abort(picks)]
+            case moves.WeightsSynced():
+                return []
+            case moves.RunResumed(start_weight):
+                return self.starts(self.roster.resume(start_weight))
+            case moves.RunRegenerated():
+                return [ClearRows(tuple(self.roster.regenerate()), "regenerated")]
+            case _:
+                return self._carry_failure(move, _the(subject), delay_s)
+
+    def _carry_failure(self, move: Move, group: Group, delay_s: float) -> list[Effect]:
+        """The moves that a failed, filtered or unreadable group makes."""
+        match move:
+            case moves.RetryWaits(kind=kind, after=after, backs_off=backs_off):
+                self.roster.stop_running(group)
+                group.count_failure(kind)
+                if not backs_off:
+                    self.roster.wait(group, after)
+                    return []
+                self.roster.back_off(group, after)
+                return [StartBackoff(self.attempt(group), delay_s)]
+            case moves.BackoffEnded(group_class):
+                del self.roster.backing_off[group.prompt]
+                self.roster.wait(group, group_class)
+                return []
+            case moves.GroupFiltered():
+                self.roster.leave_flight(group)
+                return [_clear([group], "filtered")]
+            case moves.GroupDropped():
+                self.roster.leave_flight(group)
+                return [_clear([group], "dropped")]
+            case moves.ClaimFailed():
+                del self.roster.chunk[group.prompt]
+                return [_clear([group], "dropped")]
+            case moves.GroupReplaced(group_class):
+                [prompt] = self.roster.draw_spares(1)
+                self.roster.wait(Group(prompt, group.slot, group_class), group_class)
+                return []
+            case _:
+                raise InvariantBroken(f"nobody carries out {move}")
+
+    def _admit(self, move: moves.BatchAdmitted) -> list[Effect]:
+        roster = self.roster
+        if move.from_spares:
+            roster.queue.extend(roster.draw_spares(move.groups))
+        else:
+            roster.queue.extend(roster.pull(move.groups, move.first_prompt))
+        self.stamps_target_steps = move.target_step != NONE
+        return []
+
+    def _train(self, step: int, groups: list[Group]) -> TrainChunk:
+        chunk, self.next_chunk = self.next_chunk, self.next_chunk + 1
+        selected = tuple(SelectedGroup(group.prompt, group.group_class.start_weight) for group in groups)
+        return TrainChunk(step, chunk, selected)
+
+    def _close(self, closed: ClosedStep) -> list[Effect]:
+        self.closed.append(closed)
+        trained = self.roster.close()
+        return [closed, _clear(trained, "trained"), SyncWeights(closed.step + 1)]
+
+
+def _the(subject: Group | None) -> Group:
+    if subject is None:
+        raise InvariantBroken("a move of one group was made by an event that names none")
+    return subject
+
+
+def _clear(groups: Iterable[Group], why: str) -> ClearRows:
+    return ClearRows(tuple(group.prompt for group in groups), why)

@@ -1,0 +1,247 @@
+"""The core: `apply(event)` changes the state and returns the effects to carry out. It is the only writer.
+
+An event is first checked against the roster and the machines; a refused one raises IllegalEvent and changes
+nothing. Then the rules make the event's transition and all of the core's own moves on an immutable state
+(`fsm.answers`, `fsm.own_moves`), the invariants are asserted, and only then is the state replaced and the roster
+told. The same events give the same effects and the same snapshot: there is no clock and no randomness here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from fsm import answers, own_moves
+from fsm.answers import Done
+from fsm.carry import Book
+from fsm.drive import Drive
+from fsm.effects import Effect, Stopped
+from fsm.errors import EvenstepError, IllegalEvent, LateAnswer, SamplerError, Stalled
+from fsm.events import (
+    Attempt,
+    BackoffOver,
+    Begin,
+    ChunkTrained,
+    ClaimUnreadable,
+    Event,
+    FailureKind,
+    GroupFailed,
+    GroupFinished,
+    GroupRecord,
+    StallTimeout,
+    StepFinished,
+    SyncFinished,
+)
+from fsm.explain import waits_for
+from fsm.invariants import check, check_end
+from fsm.laws import Laws, laws_of
+from fsm.machines import TABLES
+from fsm.moves import Move
+from fsm.roster import Group
+from fsm.samplers.protocol import GatedSampler
+from fsm.setup import Setup
+from fsm.state import State, is_over
+from fsm.table import Fire
+from fsm.trainer import TrainerState
+
+
+class Transition(NamedTuple):
+    """One applied event, as the observer sees it."""
+
+    event: Event
+    moves: tuple[Move, ...]
+    effects: tuple[Effect, ...]
+
+
+class _Plan(NamedTuple):
+    """What a legal event does: the transition on counts, and the group that it is about."""
+
+    transition: Callable[[State, Laws], Done]
+    subject: Group | None = None
+    delay_s: float = 0.0
+
+
+class Core:
+    """The control core of one run. One owner; not for use from several threads."""
+
+    def __init__(
+        self,
+        setup: Setup,
+        *,
+        observer: Callable[[Transition], None] | None = None,
+        fire: Fire | None = None,
+    ) -> None:
+        """A core that has not begun: its first event is `Begin`.
+
+        `observer` is called once for every applied event, after the state has changed. `fire` is how rules are
+        fired; None for `transitions` machines.
+        """
+        self.setup = setup
+        self.limits = setup.limits
+        self.laws = laws_of(setup.limits, setup.sampler, setup.sampler_name, fire or Drive(TABLES))
+        self.state = answers.begin(self.laws)
+        self.book = Book()
+        self.error: EvenstepError | None = None
+        """Why the run was stopped; None while it runs and when it is completed."""
+        self.notices: list[str] = list(setup.notices)
+        self._observer = observer
+        self._opening: Callable[[State, Laws], Done] = _open_fresh
+        self._begun = False
+
+    def apply(self, event: Event) -> tuple[Effect, ...]:
+        """Apply one event and return the effects to carry out, in order.
+
+        Raises IllegalEvent (LateAnswer for an attempt that is over) and changes nothing where the event is
+        refused; raises InvariantBroken, with the state as it was, where evenstep itself is wrong.
+        """
+        plan = self._plan(event)
+        state, done = plan.transition(self.state, self.laws)
+        state, own = own_moves.settle(state, self.laws)
+        check(state, self.limits)
+        check_end(state, self.limits)
+        moves = (*done, *own)
+        self.state = state
+        self._begun = True
+        effects: list[Effect] = []
+        for move in moves:
+            effects += self.book.carry(move, plan.subject, plan.delay_s)
+        self.book.pass_over(state)
+        if effects and isinstance(effects[-1], Stopped):
+            self.error = effects[-1].error
+        if self._observer is not None:
+            self._observer(Transition(event, moves, tuple(effects)))
+        return tuple(effects)
+
+    def waits_for(self) -> str:
+        """What the current step waits for, in one sentence (see `fsm.explain`)."""
+        return waits_for(self.state, self.limits, self.setup.sampler_name)
+
+    def open_with(self, opening: Callable[[State, Laws], Done]) -> None:
+        """Begin otherwise than afresh; for `fsm.snapshot.restore`."""
+        self._opening = opening
+
+    def _plan(self, event: Event) -> _Plan:
+        """The transition that `event` makes, or IllegalEvent."""
+        if is_over(self.state):
+            raise IllegalEvent(f"the run is {self.state.run.status.name.lower()}; it takes no {event}")
+        if isinstance(event, Begin):
+            if self._begun:
+                raise IllegalEvent("the run has begun; Begin comes first and once")
+            return _Plan(self._opening)
+        if not self._begun:
+            raise IllegalEvent(f"the run has not begun; apply Begin before {event}")
+        match event:
+            case GroupFinished(attempt, zero_variance, record):
+                return self._plan_finished(self._running(attempt), zero_variance, record)
+            case GroupFailed(attempt, kind, error):
+                return self._plan_failed(self._running(attempt), FailureKind(kind), error)
+            case BackoffOver(attempt):
+                group = self.book.roster.backing_off.get(attempt.prompt)
+                if group is None or self.book.attempt(group) != attempt:
+                    raise LateAnswer(f"{attempt} is not backing off")
+                return _Plan(partial(answers.end_backoff, group_class=group.group_class), group)
+            case ClaimUnreadable(prompt, error):
+                return self._plan_unreadable(prompt, error)
+            case StallTimeout(idle_s):
+                explanation = (
+                    f"no group finished and no step closed for {idle_s:g} s, stall_timeout_s is over: "
+                    f"{self.waits_for()}"
+                )
+                return _Plan(partial(answers.stop_with, error=Stalled(explanation)))
+        return self._plan_trainer(event)
+
+    def _plan_trainer(self, event: Event) -> _Plan:
+        trainer = self.state.trainer
+        match event:
+            case ChunkTrained(chunk):
+                current = self.book.next_chunk - 1
+                self._require(TrainerState.TRAINING, event, chunk == current, f"the chunk is {current}")
+                return _Plan(answers.finish_chunk)
+            case StepFinished(step):
+                version = trainer.version
+                self._require(TrainerState.FINISHING, event, step == version, f"the step is {version}")
+                return _Plan(answers.close_step)
+            case SyncFinished(version):
+                current = trainer.version
+                self._require(TrainerState.SYNCING, event, version == current, f"the version is {current}")
+                return _Plan(answers.finish_sync)
+        raise IllegalEvent(f"{event!r} is no event of evenstep; see fsm.events")
+
+    def _plan_finished(self, group: Group, zero_variance: bool, record: GroupRecord | None) -> _Plan:
+        running = group.group_class
+        if zero_variance and self.limits.dynamic_sampling:
+            return _Plan(partial(answers.filter_group, group_class=running), group)
+        try:
+            label = self._label(record)
+        except SamplerError as error:
+            return _Plan(partial(answers.stop_with, error=error), group)
+        return _Plan(partial(answers.commit, group_class=running, label=label), group)
+
+    def _plan_failed(self, group: Group, kind: FailureKind, error: str) -> _Plan:
+        """L7: the roster knows the attempts, so whether another follows is an answer of the world to the rules."""
+        failure = self.setup.config.async_rl.rollout_failure
+        running = group.group_class
+        infra = kind is FailureKind.INFRA
+        allowed = failure.max_infra_attempts_per_prompt if infra else failure.max_data_attempts_per_prompt
+        if group.failures(kind) + 1 >= allowed:
+            return _Plan(partial(answers.give_up, group_class=running, kind=kind, error=error), group)
+        failed = group.infra_failures + group.data_failures + 1
+        delay_s = backoff_s(failed, failure.backoff_base_s, failure.max_backoff_s) if infra else 0.0
+        transition = partial(answers.retry, group_class=running, kind=kind, backs_off=delay_s > 0)
+        return _Plan(transition, group, delay_s)
+
+    def _plan_unreadable(self, prompt: int, error: str) -> _Plan:
+        group = self.book.roster.chunk.get(prompt)
+        if group is None:
+            raise IllegalEvent(
+                f"prompt {prompt} is not in the chunk in training, which has {list(self.book.roster.chunk)}"
+            )
+        return _Plan(partial(answers.fail_claim, group_class=group.group_class, error=error), group)
+
+    def _running(self, attempt: Attempt) -> Group:
+        """The group whose attempt runs, or LateAnswer (D2)."""
+        roster = self.book.roster
+        group = roster.in_flight.get(attempt.prompt)
+        runs = group is not None and group.dispatch in roster.running.get(group.group_class, ())
+        if group is None or not runs or self.book.attempt(group) != attempt:
+            raise LateAnswer(f"{attempt} is over or never was; its answer changes nothing (D2)")
+        return group
+
+    def _require(self, status: TrainerState, event: Event, same: bool, otherwise: str) -> None:
+        now = self.state.trainer.status
+        if now is not status:
+            raise IllegalEvent(f"{event} while the trainer is {now.name.lower()}, not {status.name.lower()}")
+        if not same:
+            raise IllegalEvent(f"{event}, but {otherwise}")
+
+    def _label(self, record: GroupRecord | None) -> int:
+        """What a custom sampler sees of a group that is ready."""
+        sampler = self.setup.sampler
+        if not isinstance(sampler, GatedSampler) or sampler.labels == 1:
+            return 0
+        if record is None:
+            raise IllegalEvent(f"{self.setup.sampler_name} labels groups: GroupFinished must carry a record")
+        try:
+            label = sampler.label(record)
+        except Exception as cause:
+            raise SamplerError(
+                f"sampler {self.setup.sampler_name}: label raised {type(cause).__name__}: {cause} for {record}"
+            ) from cause
+        if not isinstance(label, int) or not 0 <= label < sampler.labels:
+            raise SamplerError(
+                f"sampler {self.setup.sampler_name}: label gave {label!r} for {record}, allowed: 0 to "
+                f"{sampler.labels - 1} (labels is {sampler.labels})"
+            )
+        return label
+
+
+def backoff_s(failed_attempts: int, base_s: float, most_s: float) -> float:
+    """Seconds before attempt `failed_attempts` + 1: min(base × 2^(k−1), most) for k failed attempts (L7)."""
+    doublings = min(failed_attempts - 1, 1023)  # the largest power of two that a float holds
+    return min(base_s * 2.0**doublings, most_s)
+
+
+def _open_fresh(state: State, laws: Laws) -> Done:
+    del laws
+    return state, []

@@ -1,0 +1,52 @@
+"""Errors, split by who is to blame.
+
+`ConfigError`: the user's configuration. `IllegalEvent`: the caller, who fed an event that cannot be.
+`SamplerError`: a custom sampler. `InvariantBroken`: evenstep itself. `RunStopped` and its kinds: nobody's
+mistake; what happened in the world went past a limit that the configuration sets.
+"""
+
+from __future__ import annotations
+
+
+class EvenstepError(Exception):
+    """The base of every error that evenstep raises on purpose."""
+
+
+class ConfigError(EvenstepError, ValueError):
+    """The configuration cannot be run. The message says what, why and what to set instead."""
+
+
+class IllegalEvent(EvenstepError):
+    """The caller fed an event that this state cannot take. Nothing has changed."""
+
+
+class LateAnswer(IllegalEvent):
+    """An answer for an attempt that is over (D2). Nothing has changed; callers count these and go on."""
+
+
+class SamplerError(EvenstepError):
+    """A custom sampler raised, or asked for something that the rules forbid."""
+
+
+class InvariantBroken(EvenstepError):
+    """A rule does not hold. This is a defect of evenstep, never of its user; please report it."""
+
+
+class RunStopped(EvenstepError):
+    """The run was stopped by a limit of its configuration."""
+
+
+class BudgetExceeded(RunStopped):
+    """More prompts were given up on than the drop budgets allow (L7)."""
+
+
+class BelowFloor(RunStopped):
+    """A step lost more groups than `min_step_batch_fraction` allows (L6)."""
+
+
+class SearchExceeded(RunStopped):
+    """Dynamic sampling filtered more groups for a step than `dynamic_sampling_max_gen_batches` allows (L8)."""
+
+
+class Stalled(RunStopped):
+    """Nothing progressed for `stall_timeout_s` (W2)."""

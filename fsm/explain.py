@@ -1,0 +1,139 @@
+"""What a run waits for, in one sentence that a person can act on.
+
+`status` and `waits_for` are made for a state in which the core has made all its own moves, as it is after every
+event.
+"""
+
+from __future__ import annotations
+
+from fsm import pages
+from fsm.admission_gate import GateState
+from fsm.run import RunState
+from fsm.source import SourceState
+from fsm.state import NONE, Counts, GroupClass, Limits, State, charged
+from fsm.step_assembly import want
+from fsm.trainer import TrainerState
+
+SHOWN_CLASSES = 6
+"""Classes that the sentence lists per place; the rest is counted."""
+
+
+def status(state: State) -> str:
+    """One of waiting_for_rollouts, training, finishing, syncing, completed, stopped, deadlocked.
+
+    Deadlocked: the run is not over, the core can do nothing more, and nothing is in flight, in training or being
+    synced, so that nothing can ever happen again.
+    """
+    if state.run.status is not RunState.RUNNING:
+        return state.run.status.name.lower()
+    if state.trainer.status is not TrainerState.ASSEMBLING:
+        return state.trainer.status.name.lower()
+    return "waiting_for_rollouts" if state.tally.in_flight else "deadlocked"
+
+
+def _class(group_class: GroupClass) -> str:
+    parts = []
+    if group_class.target_step != NONE:
+        parts.append(f"for step {group_class.target_step}")
+    if group_class.bucket != NONE:
+        parts.append(f"bucket {group_class.bucket}")
+    if group_class.start_weight != NONE:
+        parts.append(f"start weight {group_class.start_weight}")
+    if group_class.replacements:
+        parts.append(f"replacement {group_class.replacements}")
+    if group_class.label:
+        parts.append(f"label {group_class.label}")
+    return ", ".join(parts) or "no stamp"
+
+
+def _classes(counts: Counts) -> str:
+    listed: list[str] = []
+    more = 0
+    for group_class, groups in pages.items(counts):
+        if len(listed) < SHOWN_CLASSES:
+            listed.append(f"{groups} {_class(group_class)}")
+        else:
+            more += groups
+    return "; ".join([*listed, f"{more} in other classes"] if more else listed)
+
+
+def describe_places(state: State, limits: Limits) -> str:
+    """In flight, ready, queue, gate and pool, with the counts per class."""
+    tally = state.tally
+    flight = [
+        f"{name} {_classes(counts)}"
+        for name, counts in (
+            ("running", state.running),
+            ("waiting to start", state.waiting),
+            ("backing off", state.backing_off),
+        )
+        if counts
+    ]
+    parts = [
+        f"in flight {tally.in_flight} of {limits.max_inflight}" + (f" ({'; '.join(flight)})" if flight else ""),
+        f"ready {tally.ready}" + (f" ({_classes(state.ready)})" if state.ready else ""),
+        f"buffer {tally.in_flight + tally.ready} of {limits.max_buffered}",
+        f"queued {tally.queued}",
+        f"gate {state.gate.status.name.lower()} at dispatch index {state.gate.dispatch_index}",
+        f"spares {tally.spare}",
+        f"data {'left' if state.source.status is SourceState.PRODUCING else 'used up'}",
+    ]
+    return ", ".join(parts)
+
+
+def _next_answer(state: State) -> str:
+    """What has to happen next, where something is in flight."""
+    if state.running:
+        return f"next, one of {pages.total(state.running)} running rollouts must finish or fail"
+    if state.backing_off:
+        return f"next, one of {pages.total(state.backing_off)} backoffs must end"
+    return "next, an attempt that waits must start"
+
+
+def _dead_end(state: State, limits: Limits, sampler_name: str) -> str:
+    """Why nothing can happen any more, and what to look at."""
+    tally = state.tally
+    reasons = []
+    if tally.ready:
+        reasons.append(f"{sampler_name} selects none of the {tally.ready} ready groups")
+    if tally.queued and tally.in_flight + tally.ready >= limits.max_buffered:
+        reasons.append(
+            f"{tally.queued} prompts are queued and the buffer is full: max_buffered_rollouts is {limits.max_buffered}"
+        )
+    closed = state.gate.status is GateState.CLOSED
+    supply = state.source.status is SourceState.PRODUCING or tally.spare >= limits.size
+    if closed and supply:
+        reasons.append(
+            f"the gate is closed at dispatch index {state.gate.dispatch_index} and opens when the version, now "
+            f"{state.trainer.version}, moves, which needs this step"
+        )
+    if not supply and not tally.queued:
+        reasons.append("the data is used up and no whole batch of spares is left")
+    return f"deadlocked, nothing can ever happen: {'; '.join(reasons)}"
+
+
+def waits_for(state: State, limits: Limits, sampler_name: str) -> str:
+    """What the current step waits for, what is in hand, what must happen next, and whether it still can."""
+    now = status(state)
+    step = state.trainer.version
+    if now in ("completed", "stopped"):
+        return f"the run is {now} after {step} steps and waits for nothing; {describe_places(state, limits)}"
+    if now == "syncing":
+        return (
+            f"step {step - 1} is closed and the generation workers must load the weights of version {step}; "
+            f"{describe_places(state, limits)}"
+        )
+    lost = charged(state, step)
+    made_up = f"step {step} has {state.step.selected} selected and {lost} charged of {limits.size}"
+    if now == "training":
+        return (
+            f"{made_up}; the trainer must report the chunk of {pages.total(state.chunk)} groups trained; "
+            f"{describe_places(state, limits)}"
+        )
+    if now == "finishing":
+        return f"{made_up}; the trainer must report its optimizer step done; {describe_places(state, limits)}"
+    missing = want(limits.size, state.step.selected, lost)
+    least = min(limits.min_groups, missing)
+    needs = f"{made_up} and waits for {missing} more, at least {least} of them eligible at once under {sampler_name}"
+    outcome = _dead_end(state, limits, sampler_name) if now == "deadlocked" else _next_answer(state)
+    return f"{needs}; {describe_places(state, limits)}; {outcome}"

@@ -1,0 +1,323 @@
+"""The core's own moves, in the order of the design: after every event the first that applies, until none does.
+
+Each is a function of the state: the new state and what was done, or None where it does not apply. The order is
+part of the specification (DESIGN, section 4): `OWN_MOVES` is that list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fsm import moves, pages
+from fsm.admission_gate import ADMISSION_GATE, GateState
+from fsm.errors import BelowFloor, EvenstepError, InvariantBroken, SamplerError, SearchExceeded
+from fsm.laws import (
+    Laws,
+    ask_admit,
+    ask_evict,
+    ask_select,
+    gate_context,
+    pool_context,
+    source_context,
+    step_context,
+)
+from fsm.moves import Move
+from fsm.prompt_group import MOVE
+from fsm.run import RUN, RunContext
+from fsm.samplers.protocol import Admission
+from fsm.source import SOURCE, SourceState, left_in_epoch
+from fsm.spare_pool import SPARE_POOL, PoolState
+from fsm.state import NONE, GroupClass, Queue, State, charged, is_over
+from fsm.step_assembly import STEP_ASSEMBLY, StepState, want
+from fsm.trainer import TRAINER, TrainerContext, TrainerState
+
+Made = tuple[State, Move]
+OwnMove = Callable[[State, Laws], Made | None]
+
+
+def complete(state: State, laws: Laws) -> Made:
+    """The run is over; X2 is checked where the sampler is gated."""
+    return state._replace(run=laws.fire(RUN, "complete", state.run, RunContext())), moves.RunCompleted()
+
+
+def stop(state: State, laws: Laws, error: EvenstepError) -> Made:
+    """The run is over, with an error."""
+    return state._replace(run=laws.fire(RUN, "stop", state.run, RunContext())), moves.RunStopped(error)
+
+
+def complete_at_step_limit(state: State, laws: Laws) -> Made | None:
+    """X3: that many steps are closed and their weights synced."""
+    limit = laws.limits.max_steps
+    return complete(state, laws) if 0 <= limit <= state.trainer.version else None
+
+
+def evict(state: State, laws: Laws) -> Made | None:
+    """E1: ready groups that the sampler evicts."""
+    if not state.ready:
+        return None
+    picks = ask_evict(state, laws)
+    if not picks:
+        return None
+    ready = state.ready
+    for group_class, groups in picks:
+        ready = pages.add(ready, group_class, -groups)
+    tally = MOVE["evict"](state.tally, sum(groups for _, groups in picks))
+    return state._replace(ready=ready, tally=tally), moves.GroupsEvicted(picks)
+
+
+def stop_below_floor(state: State, laws: Laws) -> Made | None:
+    """L6: the step lost more groups than the fraction allows."""
+    limits = laws.limits
+    if not state.ledgers:
+        return None
+    step = state.trainer.version
+    lost = charged(state, step)
+    if limits.size - lost >= limits.floor:
+        return None
+    assembly = laws.fire(STEP_ASSEMBLY, "fall_below", state.step, step_context(state, laws))
+    error = BelowFloor(
+        f"step {step} lost {lost} of its {limits.size} groups and can train on {limits.size - lost} at most; "
+        f"min_step_batch_fraction asks for at least {limits.floor}. Lower min_step_batch_fraction, or make the "
+        f"losses rarer: more attempts, a longer deadline, or on_dropped_prompt: replace"
+    )
+    return stop(state._replace(step=assembly), laws, error)
+
+
+def stop_search(state: State, laws: Laws) -> Made | None:
+    """L8: dynamic sampling filtered too many groups for the step."""
+    limit = laws.limits.max_filtered
+    if limit < 0:
+        return None
+    step = state.trainer.version
+    filtered = pages.get(state.filtered, step, 0)
+    if filtered <= limit:
+        return None
+    batches = limit // laws.limits.size
+    error = SearchExceeded(
+        f"{filtered} groups were filtered for step {step}, more than dynamic_sampling_max_gen_batches × "
+        f"num_prompts_per_step = {batches} × {laws.limits.size} = {limit}. The task is too easy or too hard for "
+        f"the policy as it is; change the data, or raise dynamic_sampling_max_gen_batches"
+    )
+    return stop(state, laws, error)
+
+
+def _ask_to_finish(state: State, laws: Laws, event: str) -> Made:
+    context = step_context(state, laws)
+    assembly = laws.fire(STEP_ASSEMBLY, event, state.step, context)
+    trainer = laws.fire(TRAINER, "finish", state.trainer, TrainerContext())
+    short = want(context.size, assembly.selected, context.charged)
+    finishing = moves.StepFinishing(state.trainer.version, assembly.selected, context.charged, short)
+    return state._replace(step=assembly, trainer=trainer), finishing
+
+
+def finish_step(state: State, laws: Laws) -> Made | None:
+    """L5: the step is full and no chunk is in training."""
+    return _ask_to_finish(state, laws, "finish") if state.step.status is StepState.FULL else None
+
+
+def _take(state: State, laws: Laws, picks: moves.Picks) -> Made:
+    """S4: selection and its accounting are one transition."""
+    groups = sum(taken for _, taken in picks)
+    ready, chunk = state.ready, state.chunk
+    for group_class, taken in picks:
+        ready = pages.add(ready, group_class, -taken)
+        chunk = pages.add(chunk, group_class, taken)
+    selected = state._replace(
+        ready=ready,
+        chunk=chunk,
+        step=laws.fire(STEP_ASSEMBLY, "select", state.step, step_context(state, laws, groups)),
+        trainer=laws.fire(TRAINER, "train_chunk", state.trainer, TrainerContext(groups)),
+        tally=MOVE["select"](state.tally, groups),
+    )
+    return selected, moves.ChunkSelected(state.trainer.version, picks)
+
+
+def select(state: State, laws: Laws) -> Made | None:
+    """S1: a chunk, as soon as enough groups are eligible."""
+    if not state.ready:
+        return None
+    needed = want(laws.limits.size, state.step.selected, charged(state, state.trainer.version))
+    picks = ask_select(state, laws, min(laws.limits.min_groups, needed), needed)
+    return _take(state, laws, picks) if picks else None
+
+
+def end_at_exhaustion(state: State, laws: Laws) -> Made | None:
+    """X1: complete the run, or close its last step short."""
+    if state.source.status is not SourceState.EXHAUSTED:
+        return None
+    if state.step.selected == 0 and state.tally.ready == 0:
+        return complete(state, laws)
+    if not laws.limits.closes_short:
+        return None
+    needed = want(laws.limits.size, state.step.selected, charged(state, state.trainer.version))
+    picks: moves.Picks = ()
+    for least in range(min(needed, state.tally.ready), 0, -1):
+        picks = ask_select(state, laws, least, needed)
+        if picks:
+            break
+    if state.step.selected + sum(groups for _, groups in picks) < laws.limits.floor:
+        return complete(state, laws)
+    return _take(state, laws, picks) if picks else _ask_to_finish(state, laws, "close_short")
+
+
+def _pull(state: State, laws: Laws, groups: int) -> State:
+    return state._replace(source=laws.fire(SOURCE, "pull", state.source, source_context(state, laws, groups)))
+
+
+def refill_pool(state: State, laws: Laws) -> Made | None:
+    """P1: a whole batch where the pool is below its reserve. A5: an epoch's trailing batch, at once."""
+    limits = laws.limits
+    if not limits.uses_pool or state.source.status is not SourceState.PRODUCING:
+        return None
+    left = left_in_epoch(state.source, limits.prompts_per_epoch)
+    if left >= limits.size and state.pool.status is not PoolState.LOW:
+        return None
+    groups = min(left, limits.size)
+    pulled = _pull(state, laws, groups)
+    pool = laws.fire(SPARE_POOL, "stock", state.pool, pool_context(pulled, laws, groups))
+    tally = MOVE["hold_back"](state.tally, groups)
+    return pulled._replace(pool=pool, tally=tally), moves.PromptsHeldBack(groups, _first_prompt(state, laws))
+
+
+def move_gate(state: State, laws: Laws) -> Made | None:
+    """A3: the gate opens or closes on the event that does it."""
+    context = gate_context(state, laws)
+    admits = bool(context.sampler_admits) and (
+        context.max_steps < 0 or state.gate.dispatch_index + 1 < context.max_steps
+    )
+    if admits == (state.gate.status is GateState.OPEN):
+        return None
+    gate = laws.fire(ADMISSION_GATE, "open" if admits else "close", state.gate, context)
+    return state._replace(gate=gate), moves.GateMoved(admits)
+
+
+def _first_prompt(state: State, laws: Laws) -> int:
+    """The number of the next prompt in dataloader order; a prompt of a second epoch is another prompt (X4)."""
+    return state.source.epoch * laws.limits.prompts_per_epoch + state.source.offset
+
+
+def _admitted(state: State, laws: Laws, groups: int, admission: Admission, from_spares: bool) -> Made:
+    target = NONE if admission.target_step is None else admission.target_step
+    bucket = NONE if admission.bucket is None else admission.bucket
+    first = NONE if from_spares else _first_prompt(state, laws)
+    return (
+        state._replace(
+            gate=laws.fire(ADMISSION_GATE, "admit", state.gate, gate_context(state, laws)),
+            queue=Queue(target, bucket, groups),
+            tally=MOVE["admit_spares" if from_spares else "admit"](state.tally, groups),
+        ),
+        moves.BatchAdmitted(groups, target, bucket, first, from_spares),
+    )
+
+
+def admit(state: State, laws: Laws) -> Made | None:
+    """A1: the next batch when nothing is queued; P2: a batch of spares once nothing else is left."""
+    if state.queue.groups or state.gate.status is not GateState.OPEN:
+        return None
+    limits = laws.limits
+    producing = state.source.status is SourceState.PRODUCING
+    if not producing and (state.tally.in_flight or state.pool.spares < limits.size):
+        return None
+    admission = ask_admit(state, laws)
+    if admission is None:
+        raise InvariantBroken(f"the gate is open and {laws.sampler_name} admits nothing: {state}")
+    if not producing:
+        pool = laws.fire(SPARE_POOL, "draw", state.pool, pool_context(state, laws, limits.size))
+        drawn, move = _admitted(state, laws, limits.size, admission, from_spares=True)
+        return drawn._replace(pool=pool), move
+    groups = min(left_in_epoch(state.source, limits.prompts_per_epoch), limits.size)
+    admitted, move = _admitted(state, laws, groups, admission, from_spares=False)
+    pulled = _pull(admitted, laws, groups)
+    if pulled.source.status is not SourceState.PRODUCING:
+        pool = laws.fire(SPARE_POOL, "data_moved", pulled.pool, pool_context(pulled, laws))
+        pulled = pulled._replace(pool=pool)
+    return pulled, move
+
+
+def start_waiting(state: State, laws: Laws) -> Made | None:
+    """D2: attempts that waited for a sync, or for nothing, start; before anything from the queue."""
+    del laws
+    if not state.waiting or state.trainer.status is TrainerState.SYNCING:
+        return None
+    version = state.trainer.version
+    running = state.running
+    for group_class, groups in pages.items(state.waiting):
+        running = pages.add(running, group_class._replace(start_weight=version), groups)
+    return state._replace(waiting=(), running=running), moves.WaitingStarted(version)
+
+
+def dispatch(state: State, laws: Laws) -> Made | None:
+    """D1: as many queued prompts as the limits allow."""
+    queue, tally, limits = state.queue, state.tally, laws.limits
+    if not queue.groups or state.trainer.status is TrainerState.SYNCING:
+        return None
+    groups = min(
+        queue.groups,
+        limits.max_buffered - tally.in_flight - tally.ready,
+        limits.max_inflight - tally.in_flight,
+    )
+    if groups <= 0:
+        return None
+    started = GroupClass(queue.target_step, queue.bucket, state.trainer.version)
+    left = queue.groups - groups
+    dispatched = state._replace(
+        queue=queue._replace(groups=left) if left else Queue(),
+        running=pages.add(state.running, started, groups),
+        tally=MOVE["dispatch"](tally, groups),
+    )
+    return dispatched, moves.QueueDispatched(started, groups)
+
+
+def exhaust(state: State, laws: Laws) -> Made | None:
+    """X1's premise: no data, nothing queued, nothing in flight, no whole batch of spares."""
+    tally = state.tally
+    if (
+        state.source.status is not SourceState.DRAINING_SPARES
+        or tally.queued
+        or tally.in_flight
+        or tally.spare >= laws.limits.size
+    ):
+        return None
+    source = laws.fire(SOURCE, "exhaust", state.source, source_context(state, laws))
+    return state._replace(source=source), moves.SourceExhausted()
+
+
+WHILE_ASSEMBLING: tuple[OwnMove, ...] = (
+    complete_at_step_limit,
+    evict,
+    stop_below_floor,
+    stop_search,
+    finish_step,
+    select,
+    end_at_exhaustion,
+)
+"""These apply only while the trainer is neither training a chunk, nor finishing, nor syncing."""
+
+ALWAYS: tuple[OwnMove, ...] = (refill_pool, move_gate, admit, start_waiting, dispatch, exhaust)
+"""move_gate and exhaust only record what the others made true: they stand where it is first needed."""
+
+OWN_MOVES = WHILE_ASSEMBLING + ALWAYS
+
+
+def next_move(state: State, laws: Laws) -> Made | None:
+    """The first of the core's own moves that applies, or None where all is done that can be done."""
+    if is_over(state):
+        return None
+    candidates = OWN_MOVES if state.trainer.status is TrainerState.ASSEMBLING else ALWAYS
+    try:
+        for own_move in candidates:
+            made = own_move(state, laws)
+            if made is not None:
+                return made
+    except SamplerError as error:
+        return stop(state, laws, error)
+    return None
+
+
+def settle(state: State, laws: Laws) -> tuple[State, list[Move]]:
+    """All of the core's own moves, one after the other."""
+    done: list[Move] = []
+    while (made := next_move(state, laws)) is not None:
+        state, move = made
+        done.append(move)
+    return state, done

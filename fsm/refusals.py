@@ -1,0 +1,264 @@
+"""What must fit together across keys before anything starts ("Refused at setup"), and what is only warned of.
+
+Each message says what, why, and what to set instead. A sampler is known by its traits, so the checks are the
+same for one from outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsm.config_blocks import CustomConfig, InOrderConfig, RunConfig, WindowedConfig
+from fsm.config_values import SamplerTraits, floor_groups, required_buffer, resolved_streaming_minimum
+
+
+def refusals(config: RunConfig, sampler: SamplerTraits) -> list[str]:
+    """All that is refused at setup, under this sampler."""
+    return [*general_refusals(config), *sampler_refusals(config, sampler)]
+
+
+def general_refusals(config: RunConfig) -> list[str]:
+    """What is refused under any sampler."""
+    return [
+        *_one_generation(config),
+        *_replace_without_means(config),
+        *_streaming_minimum_above_n(config),
+        *_other_global_batch(config),
+    ]
+
+
+def sampler_refusals(config: RunConfig, sampler: SamplerTraits) -> list[str]:
+    """What is refused because of the sampler."""
+    return [
+        *_bucket_with_losses(config, sampler),
+        *_filtered_without_replace(config, sampler),
+        *_buffer_too_small(config, sampler),
+        *_stale_without_correction(config, sampler),
+    ]
+
+
+def warnings(config: RunConfig, sampler: SamplerTraits) -> list[str]:
+    """What is accepted, and what it means for the run."""
+    return [
+        *_replace_without_pool(config, sampler),
+        *_floor_without_loss(config, sampler),
+        *_large_reserve(config, sampler),
+        *_no_deadline(config),
+        *_idle_search_limit(config),
+    ]
+
+
+# Refused under any sampler
+
+
+def _one_generation(config: RunConfig) -> Iterator[str]:
+    if config.grpo.use_dynamic_sampling and config.grpo.num_generations_per_prompt < 2:
+        yield (
+            "grpo.num_generations_per_prompt is 1 beside grpo.use_dynamic_sampling: the rewards of a group "
+            "of one are always all equal, so every group would be filtered. Set num_generations_per_prompt "
+            "to 2 or more, or use_dynamic_sampling to false."
+        )
+
+
+def _replace_without_means(config: RunConfig) -> Iterator[str]:
+    failure = config.async_rl.rollout_failure
+    if failure.on_dropped_prompt != "replace":
+        return
+    for key, lack in (
+        ("max_replacement_attempts", "no slot may ever have a replacement"),
+        ("replacement_reserve_prompts", "no spares would be held back to replace with"),
+    ):
+        if getattr(failure, key) == 0:
+            yield (
+                f"async_rl.rollout_failure.{key} is 0 beside on_dropped_prompt: replace: {lack}. "
+                f"Set {key} to 1 or more, or on_dropped_prompt to shrink."
+            )
+
+
+def _streaming_minimum_above_n(config: RunConfig) -> Iterator[str]:
+    minimum, step_size = config.async_rl.min_groups_for_streaming_train, config.grpo.num_prompts_per_step
+    if minimum is not None and minimum > step_size:
+        yield (
+            f"async_rl.min_groups_for_streaming_train is {minimum}, above grpo.num_prompts_per_step, which "
+            f"is {step_size}: a chunk is a part of one step. Set it to {step_size} or less, or to null for "
+            f"{step_size}."
+        )
+
+
+def _other_global_batch(config: RunConfig) -> Iterator[str]:
+    batch, generations = config.policy.train_global_batch_size, config.grpo.num_generations_per_prompt
+    rollouts = config.grpo.num_prompts_per_step * generations
+    if batch is None or batch == rollouts:
+        return
+    prompts = f"grpo.num_prompts_per_step to {batch // generations}, or " if batch % generations == 0 else ""
+    yield (
+        f"policy.train_global_batch_size is {batch}, but a step has {config.grpo.num_prompts_per_step} × "
+        f"{generations} = {rollouts} rollouts (grpo.num_prompts_per_step × grpo.num_generations_per_prompt): "
+        "the trainer would cut a step in pieces, or wait for more. Set train_global_batch_size to "
+        f"{rollouts}, or {prompts}train_global_batch_size to null to leave it unchecked."
+    )
+
+
+# Refused because of the sampler
+
+
+def _bucket_with_losses(config: RunConfig, sampler: SamplerTraits) -> Iterator[str]:
+    if not sampler.stamps_bucket:
+        return
+    why = "a bucket is trained before any later one, and a group lost from it would leave a step that it can't fill. "
+    others = "take another sampler, such as in_order or ready_first"
+    if config.grpo.use_dynamic_sampling:
+        yield (
+            f"the {sampler.name} sampler can't be combined with grpo.use_dynamic_sampling: {why}"
+            f"Set use_dynamic_sampling to false, or {others}."
+        )
+    for key in ("max_consecutive_dropped_prompts", "max_skipped_prompts"):
+        budget = getattr(config.async_rl.rollout_failure, key)
+        if budget > 0:
+            yield (
+                f"the {sampler.name} sampler can't be combined with a drop budget, and "
+                f"async_rl.rollout_failure.{key} is {budget}: {why}Set {key} to 0, or {others}."
+            )
+
+
+def _filtered_without_replace(config: RunConfig, sampler: SamplerTraits) -> Iterator[str]:
+    failure = config.async_rl.rollout_failure
+    filters = config.grpo.use_dynamic_sampling and sampler.uses_replacement_pool
+    if filters and failure.on_dropped_prompt != "replace":
+        yield (
+            f"async_rl.rollout_failure.on_dropped_prompt is {failure.on_dropped_prompt} beside "
+            f"grpo.use_dynamic_sampling and the {sampler.name} sampler: every filtered group would be "
+            "charged to a step, which trains short or stops at its floor. Set on_dropped_prompt to replace, "
+            "with max_replacement_attempts and replacement_reserve_prompts of at least 1 (now "
+            f"{failure.max_replacement_attempts} and {failure.replacement_reserve_prompts}), or take the "
+            "windowed sampler, which needs no replacements."
+        )
+
+
+def _buffer_too_small(config: RunConfig, sampler: SamplerTraits) -> Iterator[str]:
+    given, required = config.async_rl.max_buffered_rollouts, required_buffer(config, sampler)
+    if given is None or given >= required:
+        return
+    yield (
+        f"async_rl.max_buffered_rollouts is {given}, but the {sampler.name} sampler needs {required} "
+        f"({_required_because(config, sampler)}): the run would wait forever for groups that there is no "
+        f"place for. Set it to {required} or more, or to null{_smaller_window(config, given)}."
+    )
+
+
+def _required_because(config: RunConfig, sampler: SamplerTraits) -> str:
+    chosen, step_size = config.async_rl.sampler, config.grpo.num_prompts_per_step
+    minimum = resolved_streaming_minimum(config)
+    if isinstance(chosen, WindowedConfig) or (sampler.required_buffer_capacity or 0) < minimum:
+        if config.async_rl.min_groups_for_streaming_train is None:
+            return f"a chunk of grpo.num_prompts_per_step, as min_groups_for_streaming_train is null: {minimum}"
+        return f"a chunk of async_rl.min_groups_for_streaming_train: {minimum}"
+    if isinstance(chosen, CustomConfig):
+        return f"what its required_buffer_capacity says for {step_size} groups a step"
+    return f"grpo.num_prompts_per_step × ({_window_key(config)} + 1) = {step_size} × {chosen.window + 1}"
+
+
+def _smaller_window(config: RunConfig, buffer: int) -> str:
+    """For a gated sampler: the window that a buffer is enough for."""
+    batches = buffer // config.grpo.num_prompts_per_step
+    if isinstance(config.async_rl.sampler, CustomConfig | WindowedConfig) or batches < 1:
+        return ""
+    return f", or async_rl.sampler.{_window_key(config)} to {batches - 1}"
+
+
+def _window_key(config: RunConfig) -> str:
+    in_order = isinstance(config.async_rl.sampler, InOrderConfig)
+    return "max_lookahead_versions" if in_order else "max_staleness_versions"
+
+
+def _stale_without_correction(config: RunConfig, sampler: SamplerTraits) -> Iterator[str]:
+    if config.loss_fn.use_importance_sampling_correction:
+        return
+    said = "loss_fn.use_importance_sampling_correction is false, but the"
+    if sampler.name == "ready_first":
+        yield (
+            f"{said} ready_first sampler takes any ready group, whatever its start weight: the loss would "
+            "take groups of earlier weights for fresh ones. Set use_importance_sampling_correction to true."
+        )
+    elif not sampler.is_on_policy:
+        on_policy = (
+            ""
+            if isinstance(config.async_rl.sampler, CustomConfig)
+            else f", or async_rl.sampler.{_window_key(config)} to 0"
+        )
+        yield (
+            f"{said} {sampler.name} sampler admits stale groups: the loss would take groups of earlier "
+            f"weights for fresh ones. Set use_importance_sampling_correction to true{on_policy}."
+        )
+
+
+# Accepted, with a warning
+
+
+def _replace_without_pool(config: RunConfig, sampler: SamplerTraits) -> Iterator[str]:
+    if config.async_rl.rollout_failure.on_dropped_prompt == "replace" and not sampler.uses_replacement_pool:
+        yield (
+            f"async_rl.rollout_failure.on_dropped_prompt is replace, but the {sampler.name} sampler uses no "
+            "spare pool: no prompt is held back and no lost group is replaced; further batches make up for "
+            "them. shrink says the same."
+        )
+
+
+def _floor_without_loss(config: RunConfig, sampler: SamplerTraits) -> Iterator[str]:
+    failure, step_size = config.async_rl.rollout_failure, config.grpo.num_prompts_per_step
+    if floor_groups(step_size, failure.min_step_batch_fraction) < step_size:
+        return
+    budgets = [
+        f"{key}: {getattr(failure, key)}"
+        for key in ("max_consecutive_dropped_prompts", "max_skipped_prompts")
+        if getattr(failure, key) > 0
+    ]
+    if not budgets:
+        return
+    if sampler.closes_short_at_exhaustion:
+        means = "a last step that is short of even one group is not trained, and its groups are left over"
+    else:
+        means = "the first dropped prompt that isn't replaced stops the run below its floor, whatever the budget"
+    enough = f"; {_fraction_for_one_loss(step_size)} allows one lost group a step" if step_size > 1 else ""
+    yield (
+        f"async_rl.rollout_failure.min_step_batch_fraction {failure.min_step_batch_fraction} of {step_size} "
+        f"groups, rounded up, is {step_size}: it allows no loss beside {' and '.join(budgets)}, so "
+        f"{means}{enough}."
+    )
+
+
+def _fraction_for_one_loss(step_size: int) -> float:
+    """A short decimal whose floor is N − 1: (N − 1) / N cut off where the rest is below 1 / N."""
+    scale = int(10 ** len(str(step_size)))
+    return (step_size - 1) * scale // step_size / scale
+
+
+def _large_reserve(config: RunConfig, sampler: SamplerTraits) -> Iterator[str]:
+    failure, step_size = config.async_rl.rollout_failure, config.grpo.num_prompts_per_step
+    reserve = failure.replacement_reserve_prompts
+    if failure.on_dropped_prompt == "replace" and sampler.uses_replacement_pool and reserve > step_size:
+        yield (
+            f"async_rl.rollout_failure.replacement_reserve_prompts is {reserve}, more than one batch of "
+            f"{step_size}: {-(-reserve // step_size)} batches are diverted into the spare pool before the "
+            "first is admitted, and what isn't used up is trained only once the data is."
+        )
+
+
+def _no_deadline(config: RunConfig) -> Iterator[str]:
+    if config.async_rl.rollout_failure.rollout_timeout_s is None:
+        watchdog = config.async_rl.stall_watchdog
+        does = "warns" if watchdog.stall_action == "warn" else "stops the run"
+        yield (
+            "async_rl.rollout_failure.rollout_timeout_s is null: an attempt from which nothing comes holds "
+            f"its slot for the rest of the run; only the watchdog {does}, {watchdog.stall_timeout_s:g} s "
+            "after the last progress."
+        )
+
+
+def _idle_search_limit(config: RunConfig) -> Iterator[str]:
+    limit = config.grpo.dynamic_sampling_max_gen_batches
+    if limit is not None and not config.grpo.use_dynamic_sampling:
+        yield (
+            f"grpo.dynamic_sampling_max_gen_batches is {limit}, but grpo.use_dynamic_sampling is false: no "
+            "group is filtered, and the limit means nothing."
+        )

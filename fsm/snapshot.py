@@ -1,0 +1,201 @@
+"""C1 to C3: the control part of a checkpoint, to and from plain JSON.
+
+`snapshot` writes everything down as it is; what a resume changes is done by the rules when the restored core
+begins (`answers.resume`, `answers.regenerate`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from heapq import heapify
+from typing import Any, cast
+
+from fsm import answers, pages
+from fsm.admission_gate import AdmissionGate, GateState
+from fsm.core import Core, Transition
+from fsm.effects import ClosedStep
+from fsm.errors import ConfigError
+from fsm.prompt_group import Tally
+from fsm.roster import Group, Roster
+from fsm.run import Run, RunState
+from fsm.setup import Setup
+from fsm.shortfall_ledger import LedgerState, ShortfallLedger
+from fsm.source import Source, SourceState
+from fsm.spare_pool import PoolState, SparePool
+from fsm.state import Budgets, Counts, GroupClass, Queue, State
+from fsm.step_assembly import StepAssembly, StepState
+from fsm.trainer import Trainer, TrainerState
+
+FORMAT = 1
+"""Version of the snapshot's format; another one is refused."""
+
+Json = dict[str, Any]
+
+
+def snapshot(core: Core) -> Json:
+    """The control part of a checkpoint: plain JSON, the same bytes for the same events."""
+    book, state = core.book, core.state
+    roster = book.roster
+    return {
+        "format": FORMAT,
+        "sampler": core.setup.sampler_name,
+        "sampler_stamps_target_steps": book.stamps_target_steps,
+        "num_prompts_per_step": core.limits.size,
+        "prompts_per_epoch": core.limits.prompts_per_epoch,
+        "incarnation": book.incarnation,
+        "state": _state_to_json(state),
+        "closed": [list(closed) for closed in book.closed],
+        "next_dispatch": roster.next_dispatch,
+        "next_slot": roster.next_slot,
+        "next_chunk": book.next_chunk,
+        "again": list(roster.again),
+        "spares": list(roster.spares),
+        "queue": list(roster.queue),
+        "running": [
+            _group_to_json(g) for g in roster.in_order() if g.dispatch in roster.running.get(g.group_class, ())
+        ],
+        "waiting": [_group_to_json(group) for group in roster.waiting.values()],
+        "backing_off": [_group_to_json(group) for group in roster.backing_off.values()],
+        "ready": [_group_to_json(group) for group in sorted(roster.ready_groups(), key=lambda g: g.dispatch)],
+        "chunk": [_group_to_json(group) for group in roster.chunk.values()],
+        "accumulated": [_group_to_json(group) for group in roster.accumulated],
+    }
+
+
+def restore(
+    setup: Setup,
+    saved: Json,
+    *,
+    incarnation: int | None = None,
+    observer: Callable[[Transition], None] | None = None,
+    make_core: Callable[..., Core] = Core,
+) -> Core:
+    """A core that goes on from a snapshot; its first event is `Begin`, whose effects start rollouts again.
+
+    `incarnation` tells the attempts of this process from those of every earlier one; None for one more than the
+    snapshot's, which is right unless the run is resumed twice from the same snapshot. Under another sampler or
+    another N what is not trained is generated again (C3), and `core.notices` says so. Raises ConfigError for a
+    snapshot of another format or other data.
+    """
+    _refuse_foreign(setup, saved)
+    core = make_core(setup, observer=observer)
+    book, roster = core.book, core.book.roster
+    book.incarnation = saved["incarnation"] + 1 if incarnation is None else incarnation
+    book.closed = [ClosedStep(*closed) for closed in saved["closed"]]
+    book.next_chunk = saved["next_chunk"]
+    book.stamps_target_steps = saved["sampler_stamps_target_steps"]
+    core.state = _state_from_json(saved["state"])
+    roster.next_dispatch, roster.next_slot = saved["next_dispatch"], saved["next_slot"]
+    roster.again, roster.spares, roster.queue = (deque(saved[key]) for key in ("again", "spares", "queue"))
+    _fill(roster, saved)
+    changed = _changes(setup, saved)
+    if changed:
+        core.notices.append(
+            f"the checkpoint was written under {changed}: weights, optimizer and trained prompts stay; "
+            f"{core.state.tally.leftover} prompts that are not trained yet are generated again, ahead of the rest "
+            f"of the data, and charges are dropped (C3)"
+        )
+    core.open_with(answers.regenerate if changed else answers.resume)
+    return core
+
+
+def _refuse_foreign(setup: Setup, saved: Json) -> None:
+    if saved.get("format") != FORMAT:
+        raise ConfigError(
+            f"the snapshot has format {saved.get('format')!r}; this evenstep reads format {FORMAT}. Resume with the "
+            f"version that wrote it, or start anew"
+        )
+    if saved["prompts_per_epoch"] != setup.limits.prompts_per_epoch:
+        raise ConfigError(
+            f"the snapshot was written with {saved['prompts_per_epoch']} prompts an epoch, the data has "
+            f"{setup.limits.prompts_per_epoch}: prompt numbers would name other prompts. Resume with the same data"
+        )
+    if saved["state"]["run"][0] != RunState.RUNNING:
+        raise ConfigError("the snapshot is of a run that is over; there is nothing to resume. Start anew")
+
+
+def _changes(setup: Setup, saved: Json) -> str:
+    """What differs so that the groups in hand cannot go on, or ''."""
+    changed = []
+    if saved["sampler"] != setup.sampler_name:
+        changed.append(f"sampler {saved['sampler']}, now {setup.sampler_name}")
+    if saved["num_prompts_per_step"] != setup.limits.size:
+        changed.append(f"num_prompts_per_step {saved['num_prompts_per_step']}, now {setup.limits.size}")
+    return " and ".join(changed)
+
+
+def _group_to_json(group: Group) -> list[Any]:
+    failures = [group.infra_failures, group.data_failures]
+    return [group.prompt, group.slot, group.dispatch, *failures, list(group.group_class)]
+
+
+def _group_from_json(saved: list[Any]) -> Group:
+    prompt, slot, dispatch, infra, data, group_class = saved
+    group = Group(prompt, slot, GroupClass(*group_class))
+    group.dispatch, group.infra_failures, group.data_failures = dispatch, infra, data
+    return group
+
+
+def _fill(roster: Roster, saved: Json) -> None:
+    for group in map(_group_from_json, saved["running"]):
+        roster.in_flight[group.prompt] = group
+        roster.running.setdefault(group.group_class, {})[group.dispatch] = group
+    for group in map(_group_from_json, saved["waiting"]):
+        roster.wait(group, group.group_class)
+    for group in map(_group_from_json, saved["backing_off"]):
+        roster.in_flight[group.prompt] = group
+        roster.back_off(group, group.group_class)
+    for group in map(_group_from_json, saved["ready"]):
+        roster.ready.setdefault(group.group_class, []).append((group.dispatch, group))
+    for heap in roster.ready.values():
+        heapify(heap)
+    roster.chunk = {group.prompt: group for group in map(_group_from_json, saved["chunk"])}
+    roster.accumulated = [_group_from_json(group) for group in saved["accumulated"]]
+
+
+_COUNTS = ("backing_off", "waiting", "running", "ready", "chunk", "accumulated")
+
+
+def _state_to_json(state: State) -> Json:
+    plain: Json = {
+        "run": list(state.run),
+        "source": list(state.source),
+        "pool": list(state.pool),
+        "gate": list(state.gate),
+        "trainer": list(state.trainer),
+        "step": list(state.step),
+        "ledgers": [[step, *ledger] for step, ledger in pages.items(state.ledgers)],
+        "filtered": [list(pair) for pair in pages.items(state.filtered)],
+        "queue": list(state.queue),
+        "budgets": list(state.budgets),
+        "tally": list(state.tally),
+    }
+    for name in _COUNTS:
+        counts = cast(Counts, state[State._fields.index(name)])
+        plain[name] = [[*group_class, groups] for group_class, groups in pages.items(counts)]
+    return plain
+
+
+def _counts(saved: list[list[int]]) -> Counts:
+    return pages.of((GroupClass(*entry[:-1]), entry[-1]) for entry in saved)
+
+
+def _state_from_json(plain: Json) -> State:
+    ledgers: pages.Pages[int, ShortfallLedger] = ()
+    for step, status, lost in plain["ledgers"]:
+        ledgers = pages.put(ledgers, step, ShortfallLedger(LedgerState(status), lost))
+    return State(
+        run=Run(RunState(plain["run"][0])),
+        source=Source(SourceState(plain["source"][0]), *plain["source"][1:]),
+        pool=SparePool(PoolState(plain["pool"][0]), *plain["pool"][1:]),
+        gate=AdmissionGate(GateState(plain["gate"][0]), *plain["gate"][1:]),
+        trainer=Trainer(TrainerState(plain["trainer"][0]), *plain["trainer"][1:]),
+        step=StepAssembly(StepState(plain["step"][0]), *plain["step"][1:]),
+        ledgers=ledgers,
+        filtered=pages.of((step, groups) for step, groups in plain["filtered"]),
+        queue=Queue(*plain["queue"]),
+        budgets=Budgets(*plain["budgets"]),
+        tally=Tally(*plain["tally"]),
+        **{name: _counts(plain[name]) for name in _COUNTS},
+    )

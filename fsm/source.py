@@ -1,0 +1,116 @@
+"""Source: how much of the data is left, and when nothing can come any more.
+
+An epoch is a fixed number of prompts in dataloader order. A prompt of a second epoch is another prompt.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+from fsm.table import Rule, Table
+
+
+class SourceState(IntEnum):
+    """Where prompts come from."""
+
+    PRODUCING = 0
+    DRAINING_SPARES = 1
+    """The data is used up; spares, queue and rollouts in flight are what is left."""
+    EXHAUSTED = 2
+    """No data, nothing queued, nothing in flight, no whole batch of spares."""
+
+
+class Source(NamedTuple):
+    """The source's value."""
+
+    status: SourceState = SourceState.PRODUCING
+    epoch: int = 0
+    offset: int = 0
+    """Prompts of this epoch that are pulled or passed over."""
+    requeued: int = 0
+    """Prompts to be generated again, ahead of the rest of the data (C3)."""
+
+
+class SourceContext(NamedTuple):
+    """What the source's rules look at."""
+
+    size: int
+    """N: a whole batch."""
+    prompts_per_epoch: int
+    epochs: int
+    skips_trailing: int
+    """1 where an epoch's trailing batch is never pulled (A5)."""
+    groups: int = 0
+    """Prompts that are pulled."""
+    hands: int = 0
+    """Groups queued or in flight."""
+    spares: int = 0
+
+
+def left_in_epoch(source: Source, prompts_per_epoch: int) -> int:
+    """Prompts before the next end of an epoch, those to be generated again included."""
+    return source.requeued + prompts_per_epoch - source.offset
+
+
+def advance(source: Source, context: SourceContext) -> Source:
+    """`source` after a pull of `context.groups`, at the next place where a batch can be taken."""
+    again = min(context.groups, source.requeued)
+    source = source._replace(requeued=source.requeued - again, offset=source.offset + context.groups - again)
+    left = left_in_epoch(source, context.prompts_per_epoch)
+    if left == 0 or (context.skips_trailing and left < context.size):
+        if source.epoch + 1 < context.epochs and (
+            not context.skips_trailing or context.prompts_per_epoch >= context.size
+        ):
+            return source._replace(epoch=source.epoch + 1, offset=0, requeued=0)
+        return source._replace(offset=context.prompts_per_epoch, requeued=0)
+    return source
+
+
+def _is_left(source: Source, context: SourceContext) -> bool:
+    return left_in_epoch(advance(source, context), context.prompts_per_epoch) > 0
+
+
+def _may_pull(source: Source, context: SourceContext) -> bool:
+    return 0 <= context.groups <= left_in_epoch(source, context.prompts_per_epoch)
+
+
+def _used_up(source: Source, context: SourceContext) -> bool:
+    return not _is_left(source, context)
+
+
+def _nothing_left(_: Source, context: SourceContext) -> bool:
+    return context.hands == 0 and context.spares < context.size
+
+
+def source_holds(source: Source, context: SourceContext) -> bool:
+    """Positions are within the data, and only a producing source has some left."""
+    within = (
+        0 <= source.offset <= context.prompts_per_epoch and 0 <= source.epoch < context.epochs and source.requeued >= 0
+    )
+    left = left_in_epoch(source, context.prompts_per_epoch)
+    return within and (left > 0) == (source.status is SourceState.PRODUCING)
+
+
+_PRODUCING, _DRAINING, _EXHAUSTED = SourceState
+
+SOURCE: Table[Source, SourceContext] = Table(
+    name="Source",
+    states=SourceState,
+    initial=_PRODUCING,
+    rules=(
+        Rule("pull", (_PRODUCING,), _PRODUCING, ("A1", "A5", "P1"), (_may_pull, _is_left), advance),
+        Rule("pull", (_PRODUCING,), _DRAINING, ("A1", "A5", "P1"), (_may_pull, _used_up), advance),
+        Rule("exhaust", (_DRAINING,), _EXHAUSTED, ("X1",), (_nothing_left,)),
+        Rule("resume", (_PRODUCING, _DRAINING, _EXHAUSTED), _PRODUCING, ("C2", "C3"), (_may_pull, _is_left),
+             advance),
+        Rule("resume", (_PRODUCING, _DRAINING, _EXHAUSTED), _DRAINING, ("C2", "C3"), (_may_pull, _used_up),
+             advance),
+    ),
+    refusals={
+        "pull": "prompts are pulled while the epoch has that many left",
+        "exhaust": "the source is exhausted when nothing is queued, in flight, or a whole batch of spares",
+        "resume": "a resume pulls nothing",
+    },
+    invariant=source_holds,
+)  # fmt: skip

@@ -1,0 +1,1 @@
+"""What carries out the core's effects: command line, generation, training, data."""

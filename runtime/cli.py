@@ -1,0 +1,26 @@
+"""The command line. Exit codes: 0 all is well, 1 something does not hold, 2 the command was used wrongly."""
+
+from __future__ import annotations
+
+import typer
+
+from runtime.commands.diagram import diagram
+from runtime.commands.scenario import scenario_app
+
+app = typer.Typer(
+    name="evenstep",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help=(
+        "Asynchronous GRPO whose control core is a set of explicit, model-checked state machines.\n\n"
+        "Every training step comes out even: selected + charged = step size."
+    ),
+)
+app.add_typer(scenario_app, name="scenario")
+app.command("diagram")(diagram)
+
+
+def main() -> None:
+    """The entry point of the `evenstep` command."""
+    app()

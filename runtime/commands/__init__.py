@@ -1,0 +1,1 @@
+"""The commands of `evenstep`, one file each."""

@@ -1,0 +1,1 @@
+"""What must hold of the core, and the tools that look for a counterexample."""
