@@ -35,16 +35,22 @@ Done = tuple[State, list[Move]]
 def commit(state: State, laws: Laws, group_class: GroupClass, label: int) -> Done:
     """A rollout finished and is kept."""
     del laws
-    ready = group_class._replace(replacements=0, label=label)
+    target_step, bucket, start_weight, _, _ = group_class
+    ready = GroupClass(target_step, bucket, start_weight, 0, label)
     return (
         state._replace(
             running=pages.add(state.running, group_class, -1),
             ready=pages.add(state.ready, ready, 1),
-            budgets=state.budgets._replace(consecutive_dropped=0),
+            budgets=_answered(state.budgets),
             tally=MOVE["commit"](state.tally, 1),
         ),
         [moves.GroupCommitted(group_class, ready)],
     )
+
+
+def _answered(budgets: Budgets) -> Budgets:
+    """L7: any group that finishes, kept or filtered, ends the row of dropped prompts."""
+    return budgets._replace(consecutive_dropped=0) if budgets.consecutive_dropped else budgets
 
 
 def filter_group(state: State, laws: Laws, group_class: GroupClass) -> Done:
@@ -57,7 +63,7 @@ def filter_group(state: State, laws: Laws, group_class: GroupClass) -> Done:
     state = state._replace(
         running=pages.add(state.running, group_class, -1),
         filtered=filtered,
-        budgets=state.budgets._replace(consecutive_dropped=0),
+        budgets=_answered(state.budgets),
         tally=MOVE["filter"](state.tally, 1),
     )
     state, followed = _replace_or_lose(state, laws, group_class)

@@ -47,10 +47,14 @@ def put(pages: Pages[K, V], key: K, value: V) -> Pages[K, V]:
     if not pages:
         return (((key, value),),)
     number, position, found = _locate(pages, key)
+    return _set(pages, number, position, found, (key, value))
+
+
+def _set(pages: Pages[K, V], number: int, position: int, found: bool, entry: tuple[K, V]) -> Pages[K, V]:
     page = pages[number]
-    new = (*page[:position], (key, value), *page[position + found :])
+    new = (*page[:position], entry, *page[position + found :])
     if len(new) <= PAGE_ENTRIES:
-        return (*pages[:number], new, *pages[number + 1 :])
+        return (new,) if len(pages) == 1 else (*pages[:number], new, *pages[number + 1 :])
     # Keys mostly arrive in ascending order: a page that overflows at its end stays full.
     cut = PAGE_ENTRIES if position == PAGE_ENTRIES else PAGE_ENTRIES // 2
     return (*pages[:number], new[:cut], new[cut:], *pages[number + 1 :])
@@ -63,6 +67,10 @@ def drop(pages: Pages[K, V], key: K) -> Pages[K, V]:
     number, position, found = _locate(pages, key)
     if not found:
         raise KeyError(key)
+    return _unset(pages, number, position)
+
+
+def _unset(pages: Pages[K, V], number: int, position: int) -> Pages[K, V]:
     page = pages[number]
     new = page[:position] + page[position + 1 :]
     before, after = pages[:number], pages[number + 1 :]
@@ -80,12 +88,16 @@ def add(pages: Pages[K, int], key: K, groups: int) -> Pages[K, int]:
 
     Raises ValueError where the count would fall below 0.
     """
-    count = get(pages, key, 0) + groups
+    if not pages:
+        number, position, found, count = 0, 0, False, groups
+    else:
+        number, position, found = _locate(pages, key)
+        count = pages[number][position][1] + groups if found else groups
     if count > 0:
-        return put(pages, key, count)
+        return _set(pages, number, position, found, (key, count)) if pages else (((key, count),),)
     if count < 0:
         raise ValueError(f"{key} would count {count} groups")
-    return drop(pages, key) if groups else pages
+    return _unset(pages, number, position) if found else pages
 
 
 def items(pages: Pages[K, V]) -> Iterator[tuple[K, V]]:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Rollout:
     """One sibling of a prompt group: the prompt and what the policy made of it.
 
@@ -33,7 +33,7 @@ class Rollout:
         return int(self.loss_mask.sum())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class RolloutGroup:
     """A prompt group: `num_generations_per_prompt` rollouts of one prompt.
 
@@ -56,3 +56,40 @@ class RolloutGroup:
         """All rewards are equal: the group carries no advantage (dynamic sampling, DAPO, arXiv:2503.14476)."""
         rewards = self.rewards
         return bool((rewards == rewards[0]).all())
+
+
+@dataclass(frozen=True, slots=True)
+class GroupReceipt:
+    """What the controller learns of a finished group; the rollouts themselves stay in the data plane."""
+
+    prompt: int
+    """The prompt's number in dataloader order."""
+    worker: str
+    """The generation worker that made it."""
+    start_weight: int
+    end_weight: int
+    rewards: tuple[float, ...]
+    correct: tuple[bool, ...]
+    completion_tokens: tuple[int, ...]
+    finished: tuple[bool, ...]
+    """Per rollout, false where the length limit cut it off."""
+    generation_s: float
+    """Seconds from the start of the attempt to its last token."""
+    reward_s: float
+    """Seconds that scoring took."""
+
+    @property
+    def zero_variance(self) -> bool:
+        """All rewards are equal."""
+        return len(set(self.rewards)) <= 1
+
+    @property
+    def reward_mean(self) -> float:
+        """Mean reward of the siblings."""
+        return sum(self.rewards) / len(self.rewards)
+
+    @property
+    def reward_std(self) -> float:
+        """Standard deviation of the siblings' rewards, over the population."""
+        mean = self.reward_mean
+        return float((sum((reward - mean) ** 2 for reward in self.rewards) / len(self.rewards)) ** 0.5)

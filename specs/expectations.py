@@ -6,14 +6,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from fsm.effects import ClosedStep
-from fsm.state import assembling_step, charged, selected
 from fsm.samplers.protocol import optional
+from fsm.state import assembling_step, charged, selected
 from specs.world import World
-
-BALANCE_KEYS = (
-    "pulled", "trained", "filtered", "dropped", "evicted", "aborted", "replaced",
-    "spare", "queued", "in_flight", "ready", "selected", "leftover",
-)  # fmt: skip
 
 
 def balance(world: World) -> dict[str, int]:

@@ -1,0 +1,161 @@
+"""Control cost per group, by sampler and groups in the buffer: `make bench`.
+
+A group's way through the core is dispatch, commit, select and close; every machine is a `transitions` machine, every
+invariant is asserted after every event, the roster is kept, and nothing does I/O. The buffer is filled first (every
+group but N finishes, in random order, while a chunk is in training), then steps are closed one after the other; a
+step's N groups are selected, N more are dispatched and finish in random order.
+
+A gated sampler admits (window + 1) × N groups, so each fills its buffer through the window. windowed, always open,
+has a window of 2 and evicts what falls out of it, which counts as a group's way through the core too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import random
+import resource
+import statistics
+import time
+from typing import NamedTuple
+
+from fsm.config import parse_config
+from fsm.core import Core
+from fsm.effects import Effect, StartRollout
+from fsm.events import Attempt, Begin, ChunkTrained, GroupFinished, StepFinished, SyncFinished
+from fsm.setup import set_up
+
+N = 64
+SIZES = (64, 1_000, 10_000, 100_000, 1_000_000)
+SAMPLERS = ("in_order", "ready_first", "weight_fifo", "windowed")
+
+
+class Row(NamedTuple):
+    """One measurement."""
+
+    sampler: str
+    buffer: int
+    classes: int
+    """Classes of ready and running groups when the measurement ends."""
+    fill_us: float
+    """Microseconds a group to fill the buffer."""
+    cost_us: float
+    """Microseconds a group in steady state: median over the rounds."""
+    spread_us: float
+    """Largest less smallest round."""
+
+
+def configuration(sampler: str, buffer: int) -> dict[str, object]:
+    """A run whose buffer holds `buffer` groups, rounded up to whole batches."""
+    batches = max(1, -(-buffer // N))
+    window = {"in_order": "max_lookahead_versions"}.get(sampler, "max_staleness_versions")
+    span = 2 if sampler == "windowed" else batches - 1
+    return {
+        "grpo": {"num_prompts_per_step": N, "num_generations_per_prompt": 2},
+        "async_rl": {"sampler": {"name": sampler, window: span}, "max_buffered_rollouts": batches * N},
+    }
+
+
+class Driver:
+    """The world of the benchmark: it answers what the core asks for, in random order."""
+
+    def __init__(self, sampler: str, buffer: int) -> None:
+        """Fill the buffer; `fill_s` is how long that took, the world's own part left out."""
+        config = parse_config(configuration(sampler, buffer))
+        self.core = Core(set_up(config, num_prompts=1_000_000_000))
+        self.random = random.Random(0)
+        self.running: list[Attempt] = []
+        self.spent_s = 0.0
+        self.handle(self.timed(Begin()))
+        self.commit(len(self.running))
+        self.fill_s = self.spent_s
+
+    def timed(self, event: object) -> tuple[Effect, ...]:
+        """Apply one event on the clock."""
+        began = time.process_time()
+        effects = self.core.apply(event)  # type: ignore[arg-type]
+        self.spent_s += time.process_time() - began
+        return effects
+
+    def handle(self, effects: tuple[Effect, ...]) -> None:
+        """Remember what was started."""
+        self.running += [effect.attempt for effect in effects if isinstance(effect, StartRollout)]
+
+    def commit(self, groups: int) -> None:
+        """That many of the oldest rollouts finish, in random order."""
+        finished, self.running = self.running[:groups], self.running[groups:]
+        self.random.shuffle(finished)
+        events = [GroupFinished(attempt, zero_variance=False) for attempt in finished]
+        apply, handle = self.core.apply, self.handle
+        began = time.process_time()
+        answers = [apply(event) for event in events]
+        self.spent_s += time.process_time() - began
+        for effects in answers:
+            if effects:
+                handle(effects)
+
+    def step(self) -> None:
+        """The step in training closes; what is dispatched then finishes."""
+        core = self.core
+        self.handle(self.timed(ChunkTrained(core.book.next_chunk - 1)))
+        self.handle(self.timed(StepFinished(core.state.trainer.version)))
+        self.handle(self.timed(SyncFinished(core.state.trainer.version)))
+        self.commit(len(self.running))
+
+    def left(self) -> int:
+        """Groups that have left the buffer so far."""
+        tally = self.core.state.tally
+        return tally.trained + tally.evicted + tally.aborted
+
+
+def measure(sampler: str, buffer: int, rounds: int) -> Row:
+    """Fill a buffer and run steps; one round is at least 1,280 groups, and a whole window under windowed."""
+    driver = Driver(sampler, buffer)
+    steps = 3 if sampler == "windowed" and buffer > 10_000 else 21
+    costs = []
+    for _ in range(rounds):
+        before, driver.spent_s = driver.left(), 0.0
+        for _ in range(steps):
+            driver.step()
+        costs.append(driver.spent_s / (driver.left() - before) * 1e6)
+    state = driver.core.state
+    classes = sum(len(page) for counts in (state.ready, state.running) for page in counts)
+    capacity = driver.core.limits.max_buffered
+    return Row(
+        sampler, capacity, classes, driver.fill_s / capacity * 1e6, statistics.median(costs), max(costs) - min(costs)
+    )
+
+
+def main() -> None:
+    """Print the table; `--json FILE` writes it too."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="groups in the buffer")
+    parser.add_argument("--samplers", nargs="+", default=SAMPLERS, choices=SAMPLERS)
+    parser.add_argument("--rounds", type=int, default=7, help="rounds a measurement; the median counts")
+    parser.add_argument("--json", help="write the rows to this file")
+    options = parser.parse_args()
+    rows = []
+    print(f"control cost per group, N = {N}, median of {options.rounds} rounds")
+    print(f"{'sampler':12} {'buffer':>9} {'classes':>8} {'fill µs':>8} {'µs/group':>9} {'spread':>7} {'× 64':>6}")
+    for sampler in options.samplers:
+        base = None
+        for buffer in options.sizes:
+            row = measure(sampler, buffer, options.rounds)
+            gc.collect()
+            base = base or row.cost_us
+            rows.append(row)
+            print(
+                f"{row.sampler:12} {row.buffer:9,} {row.classes:8,} {row.fill_us:8.1f} {row.cost_us:9.1f} "
+                f"{row.spread_us:7.1f} {row.cost_us / base:6.2f}",
+                flush=True,
+            )
+    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"peak memory {peak_mb:,.0f} MB")
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump([row._asdict() for row in rows], file, indent=1)
+
+
+if __name__ == "__main__":
+    main()
