@@ -38,12 +38,13 @@ def within_window(dispatch_index: int, version: int, window: int) -> bool:
     return dispatch_index < version + window
 
 
-def _may_open(gate: AdmissionGate, context: GateContext) -> bool:
+def may_admit(gate: AdmissionGate, context: GateContext) -> bool:
+    """The sampler admits, and the step limit allows (A1, A6)."""
     return bool(context.sampler_admits) and (context.max_steps < 0 or gate.dispatch_index + 1 < context.max_steps)
 
 
 def _must_close(gate: AdmissionGate, context: GateContext) -> bool:
-    return not _may_open(gate, context)
+    return not may_admit(gate, context)
 
 
 def _count(gate: AdmissionGate, _: GateContext) -> AdmissionGate:
@@ -66,8 +67,8 @@ ADMISSION_GATE: Table[AdmissionGate, GateContext] = Table(
     states=GateState,
     initial=_OPEN,
     rules=(
-        Rule("admit", (_OPEN,), _OPEN, ("A1", "P2"), (_may_open,), _count),
-        Rule("open", (_CLOSED,), _OPEN, ("A1", "A3"), (_may_open,)),
+        Rule("admit", (_OPEN,), _OPEN, ("A1", "P2"), (may_admit,), _count),
+        Rule("open", (_CLOSED,), _OPEN, ("A1", "A3"), (may_admit,)),
         Rule("close", (_OPEN,), _CLOSED, ("A1", "A6"), (_must_close,)),
         Rule("restart", (_OPEN, _CLOSED), _CLOSED, ("C3",), (), _restart),
     ),

@@ -7,18 +7,10 @@ legal is settled before (`fsm.core`). The core's own moves follow after each (`f
 from __future__ import annotations
 
 from fsm import moves, pages
-from fsm.admission_gate import ADMISSION_GATE
+from fsm.admission_gate import ADMISSION_GATE, GateContext
+from fsm.ask import ask_abort, ask_charge
 from fsm.errors import BudgetExceeded, EvenstepError, SamplerError
-from fsm.laws import (
-    Laws,
-    ask_abort,
-    ask_charge,
-    gate_context,
-    ledger_context,
-    pool_context,
-    source_context,
-    step_context,
-)
+from fsm.laws import Laws, ledger_context, pool_context, source_context, step_context
 from fsm.moves import FailureKind, Move
 from fsm.own_moves import stop
 from fsm.prompt_group import MOVE, Tally
@@ -283,7 +275,7 @@ def regenerate(state: State, laws: Laws) -> Done:
         tally=_without_hands(tally),
         budgets=Budgets(0, state.budgets.skipped),
     )
-    gate = laws.fire(ADMISSION_GATE, "restart", fresh.gate, gate_context(fresh, laws))
+    gate = laws.fire(ADMISSION_GATE, "restart", fresh.gate, GateContext(0, NONE, fresh.trainer.version))
     return _resumed(fresh._replace(gate=gate), laws), [moves.RunRegenerated(again)]
 
 

@@ -24,7 +24,7 @@ from fsm.events import Attempt
 from fsm.moves import Move
 from fsm.roster import Group, Roster
 from fsm.samplers.protocol import optional
-from fsm.state import NONE, State
+from fsm.state import NONE
 
 
 class Book:
@@ -54,11 +54,6 @@ class Book:
             )
             for group in groups
         ]
-
-    def pass_over(self, state: State) -> None:
-        """Forget prompts to be generated again that the source has passed over as a trailing batch (A5)."""
-        if not state.source.requeued:
-            self.roster.again.clear()
 
     def carry(self, move: Move, subject: Group | None, delay_s: float) -> list[Effect]:
         """Carry out one move. `subject` is the event's group, `delay_s` its backoff where it is retried."""

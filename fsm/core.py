@@ -34,12 +34,12 @@ from fsm.events import (
     SyncFinished,
 )
 from fsm.explain import waits_for
-from fsm.invariants import check, check_end
+from fsm.invariants import check
 from fsm.laws import Laws, laws_of
 from fsm.machines import TABLES
 from fsm.moves import Move
 from fsm.roster import Group
-from fsm.samplers.protocol import GatedSampler
+from fsm.samplers.protocol import LabellingSampler
 from fsm.setup import Setup
 from fsm.state import State, is_over
 from fsm.table import Fire
@@ -99,14 +99,12 @@ class Core:
         state, done = plan.transition(self.state, self.laws)
         state, own = own_moves.settle(state, self.laws)
         check(state, self.limits)
-        check_end(state, self.limits)
         moves = (*done, *own)
         self.state = state
         self._begun = True
         effects: list[Effect] = []
         for move in moves:
             effects += self.book.carry(move, plan.subject, plan.delay_s)
-        self.book.pass_over(state)
         if effects and isinstance(effects[-1], Stopped):
             self.error = effects[-1].error
         if self._observer is not None:
@@ -218,7 +216,7 @@ class Core:
     def _label(self, record: GroupRecord | None) -> int:
         """What a custom sampler sees of a group that is ready."""
         sampler = self.setup.sampler
-        if not isinstance(sampler, GatedSampler) or sampler.labels == 1:
+        if not isinstance(sampler, LabellingSampler) or sampler.labels == 1:
             return 0
         if record is None:
             raise IllegalEvent(f"{self.setup.sampler_name} labels groups: GroupFinished must carry a record")
@@ -228,7 +226,7 @@ class Core:
             raise SamplerError(
                 f"sampler {self.setup.sampler_name}: label raised {type(cause).__name__}: {cause} for {record}"
             ) from cause
-        if not isinstance(label, int) or not 0 <= label < sampler.labels:
+        if type(label) is not int or not 0 <= label < sampler.labels:
             raise SamplerError(
                 f"sampler {self.setup.sampler_name}: label gave {label!r} for {record}, allowed: 0 to "
                 f"{sampler.labels - 1} (labels is {sampler.labels})"

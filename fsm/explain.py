@@ -10,7 +10,7 @@ from fsm import pages
 from fsm.admission_gate import GateState
 from fsm.run import RunState
 from fsm.source import SourceState
-from fsm.state import NONE, Counts, GroupClass, Limits, State, charged
+from fsm.state import NONE, Counts, GroupClass, Limits, State, charged, slots_accounted
 from fsm.step_assembly import want
 from fsm.trainer import TrainerState
 
@@ -100,6 +100,8 @@ def _dead_end(state: State, limits: Limits, sampler_name: str) -> str:
         reasons.append(
             f"{tally.queued} prompts are queued and the buffer is full: max_buffered_rollouts is {limits.max_buffered}"
         )
+    if not limits.closes_short and not slots_accounted(state, limits):
+        reasons.append("slots are missing that are neither in hand nor charged to any step")
     closed = state.gate.status is GateState.CLOSED
     supply = state.source.status is SourceState.PRODUCING or tally.spare >= limits.size
     if closed and supply:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from fsm import pages
 from fsm.errors import InvariantBroken
 from fsm.roster import Roster
-from fsm.run import RunState
 from fsm.shortfall_ledger import LedgerContext, ledger_holds
 from fsm.state import Limits, State, charged
 from fsm.step_assembly import StepContext, step_holds
@@ -30,20 +29,6 @@ def check(state: State, limits: Limits) -> None:
         _require(False, "L5", f"selected {step.selected} + charged {lost} of {limits.size}", state)
     if tally.selected != step.selected or tally.spare != state.pool.spares or tally.queued != state.queue.groups:
         _require(False, "X4", "the machines and the balance sheet disagree", state)
-
-
-def slots_accounted(state: State, limits: Limits) -> bool:
-    """X2: under a gated sampler every admitted slot is in hand, selected, or charged to an open step."""
-    tally = state.tally
-    admitted = (state.gate.dispatch_index + 1 - state.trainer.version) * limits.size
-    lost = sum(ledger.charged for _, ledger in pages.items(state.ledgers))
-    return admitted == tally.queued + tally.in_flight + tally.ready + tally.selected + lost
-
-
-def check_end(state: State, limits: Limits) -> None:
-    """X2, when a gated run completes."""
-    if state.run.status is RunState.COMPLETED and not limits.closes_short:
-        _require(slots_accounted(state, limits), "X2", "a slot is neither selected nor charged", state)
 
 
 def check_deep(state: State, limits: Limits, roster: Roster) -> None:

@@ -9,25 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fsm import moves, pages
-from fsm.admission_gate import ADMISSION_GATE, GateState
+from fsm.admission_gate import ADMISSION_GATE, GateContext, GateState, may_admit
+from fsm.ask import ask_admit, ask_evict, ask_select
 from fsm.errors import BelowFloor, EvenstepError, InvariantBroken, SamplerError, SearchExceeded
-from fsm.laws import (
-    Laws,
-    ask_admit,
-    ask_evict,
-    ask_select,
-    gate_context,
-    pool_context,
-    source_context,
-    step_context,
-)
+from fsm.laws import Laws, pool_context, source_context, step_context
 from fsm.moves import Move
 from fsm.prompt_group import MOVE
 from fsm.run import RUN, RunContext
 from fsm.samplers.protocol import Admission
 from fsm.source import SOURCE, SourceState, left_in_epoch
 from fsm.spare_pool import SPARE_POOL, PoolState
-from fsm.state import NONE, GroupClass, Queue, State, charged, is_over
+from fsm.state import NONE, GroupClass, Limits, Queue, State, charged, is_over, slots_accounted
 from fsm.step_assembly import STEP_ASSEMBLY, StepState, want
 from fsm.trainer import TRAINER, TrainerContext, TrainerState
 
@@ -36,8 +28,24 @@ OwnMove = Callable[[State, Laws], Made | None]
 
 
 def complete(state: State, laws: Laws) -> Made:
-    """The run is over; X2 is checked where the sampler is gated."""
+    """The run is over; left over is what is in hand."""
     return state._replace(run=laws.fire(RUN, "complete", state.run, RunContext())), moves.RunCompleted()
+
+
+def _require_accounted(state: State, laws: Laws) -> None:
+    """X2: a gated run ends with every admitted slot selected or charged; else it is the sampler's fault, or ours."""
+    if laws.limits.closes_short or slots_accounted(state, laws.limits):
+        return
+    admitted = (state.gate.dispatch_index + 1) * laws.limits.size
+    what = (
+        f"of {admitted} slots admitted for {state.gate.dispatch_index + 1} steps some are neither selected nor charged"
+    )
+    if laws.is_custom:
+        raise SamplerError(
+            f"sampler {laws.sampler_name}: {what}. A sampler that does not close short charges every lost group, "
+            f"and aborts and evicts nothing (X2)"
+        )
+    raise InvariantBroken(f"X2: {what}. This is a defect of evenstep; please report it with {state}")
 
 
 def stop(state: State, laws: Laws, error: EvenstepError) -> Made:
@@ -146,6 +154,7 @@ def end_at_exhaustion(state: State, laws: Laws) -> Made | None:
     if state.source.status is not SourceState.EXHAUSTED:
         return None
     if state.step.selected == 0 and state.tally.ready == 0:
+        _require_accounted(state, laws)
         return complete(state, laws)
     if not laws.limits.closes_short:
         return None
@@ -179,12 +188,16 @@ def refill_pool(state: State, laws: Laws) -> Made | None:
     return pulled._replace(pool=pool, tally=tally), moves.PromptsHeldBack(groups, _first_prompt(state, laws))
 
 
+def _gate_context(state: State, admission: Admission | None, limits: Limits) -> GateContext:
+    """A6 bounds a gated sampler; one that closes short is not."""
+    bound = NONE if limits.closes_short else limits.max_steps
+    return GateContext(int(admission is not None), bound, state.trainer.version)
+
+
 def move_gate(state: State, laws: Laws) -> Made | None:
     """A3: the gate opens or closes on the event that does it."""
-    context = gate_context(state, laws)
-    admits = bool(context.sampler_admits) and (
-        context.max_steps < 0 or state.gate.dispatch_index + 1 < context.max_steps
-    )
+    context = _gate_context(state, ask_admit(state, laws), laws.limits)
+    admits = may_admit(state.gate, context)
     if admits == (state.gate.status is GateState.OPEN):
         return None
     gate = laws.fire(ADMISSION_GATE, "open" if admits else "close", state.gate, context)
@@ -202,11 +215,18 @@ def _admitted(state: State, laws: Laws, groups: int, admission: Admission, from_
     first = NONE if from_spares else _first_prompt(state, laws)
     return (
         state._replace(
-            gate=laws.fire(ADMISSION_GATE, "admit", state.gate, gate_context(state, laws)),
+            gate=laws.fire(ADMISSION_GATE, "admit", state.gate, _gate_context(state, admission, laws.limits)),
             queue=Queue(target, bucket, groups),
             tally=MOVE["admit_spares" if from_spares else "admit"](state.tally, groups),
         ),
         moves.BatchAdmitted(groups, target, bucket, first, from_spares),
+    )
+
+
+def _fickle(laws: Laws) -> SamplerError:
+    return SamplerError(
+        f"sampler {laws.sampler_name}: admit gave different answers for the same view. It must be a function of the "
+        f"view alone, so that the gate moves on the event that moves it (A3)"
     )
 
 
@@ -220,7 +240,7 @@ def admit(state: State, laws: Laws) -> Made | None:
         return None
     admission = ask_admit(state, laws)
     if admission is None:
-        raise InvariantBroken(f"the gate is open and {laws.sampler_name} admits nothing: {state}")
+        raise _fickle(laws)
     if not producing:
         pool = laws.fire(SPARE_POOL, "draw", state.pool, pool_context(state, laws, limits.size))
         drawn, move = _admitted(state, laws, limits.size, admission, from_spares=True)
@@ -318,6 +338,8 @@ def settle(state: State, laws: Laws) -> tuple[State, list[Move]]:
     """All of the core's own moves, one after the other."""
     done: list[Move] = []
     while (made := next_move(state, laws)) is not None:
+        if isinstance(made[1], moves.GateMoved) and done and isinstance(done[-1], moves.GateMoved):
+            made = stop(state, laws, _fickle(laws))
         state, move = made
         done.append(move)
     return state, done

@@ -39,8 +39,8 @@ RUN: Table[Run, RunContext] = Table(
     states=RunState,
     initial=_RUNNING,
     rules=(
-        Rule("complete", (_RUNNING,), _COMPLETED, ("X1", "X3")),
-        Rule("stop", (_RUNNING,), _STOPPED, ("L6", "L7", "L8", "W2"), fairness=Fairness.NONE),
+        Rule("complete", (_RUNNING,), _COMPLETED, ("X1", "X2", "X3")),
+        Rule("stop", (_RUNNING,), _STOPPED, ("L4", "L6", "L7", "L8", "W2"), fairness=Fairness.NONE),
     ),
     refusals={
         "complete": "a run ends once",

@@ -53,22 +53,28 @@ def left_in_epoch(source: Source, prompts_per_epoch: int) -> int:
     return source.requeued + prompts_per_epoch - source.offset
 
 
+def pullable(source: Source, context: SourceContext) -> bool:
+    """A batch can be taken: prompts are left, and enough of them where a trailing batch is never pulled (A5)."""
+    left = left_in_epoch(source, context.prompts_per_epoch)
+    return left >= (context.size if context.skips_trailing else 1)
+
+
 def advance(source: Source, context: SourceContext) -> Source:
-    """`source` after a pull of `context.groups`, at the next place where a batch can be taken."""
+    """`source` after a pull of `context.groups`, in the next epoch where this one has no batch left.
+
+    Prompts to be generated again come first and stay for the next epoch; the end of the last epoch is not passed
+    over, since a resume may be able to use it (another N, or a pool).
+    """
     again = min(context.groups, source.requeued)
     source = source._replace(requeued=source.requeued - again, offset=source.offset + context.groups - again)
-    left = left_in_epoch(source, context.prompts_per_epoch)
-    if left == 0 or (context.skips_trailing and left < context.size):
-        if source.epoch + 1 < context.epochs and (
-            not context.skips_trailing or context.prompts_per_epoch >= context.size
-        ):
-            return source._replace(epoch=source.epoch + 1, offset=0, requeued=0)
-        return source._replace(offset=context.prompts_per_epoch, requeued=0)
-    return source
+    if pullable(source, context) or source.epoch + 1 >= context.epochs:
+        return source
+    following = source._replace(epoch=source.epoch + 1, offset=0)
+    return following if pullable(following, context) else source
 
 
 def _is_left(source: Source, context: SourceContext) -> bool:
-    return left_in_epoch(advance(source, context), context.prompts_per_epoch) > 0
+    return pullable(advance(source, context), context)
 
 
 def _may_pull(source: Source, context: SourceContext) -> bool:
@@ -84,12 +90,11 @@ def _nothing_left(_: Source, context: SourceContext) -> bool:
 
 
 def source_holds(source: Source, context: SourceContext) -> bool:
-    """Positions are within the data, and only a producing source has some left."""
+    """Positions are within the data, and the source produces exactly while a batch can be taken."""
     within = (
         0 <= source.offset <= context.prompts_per_epoch and 0 <= source.epoch < context.epochs and source.requeued >= 0
     )
-    left = left_in_epoch(source, context.prompts_per_epoch)
-    return within and (left > 0) == (source.status is SourceState.PRODUCING)
+    return within and pullable(source, context) == (source.status is SourceState.PRODUCING)
 
 
 _PRODUCING, _DRAINING, _EXHAUSTED = SourceState

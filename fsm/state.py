@@ -153,6 +153,14 @@ def assembling_step(state: State, limits: Limits) -> int:
     return step + 1
 
 
+def slots_accounted(state: State, limits: Limits) -> bool:
+    """X2: under a gated sampler every admitted slot is in hand, selected, or charged to an open step."""
+    tally = state.tally
+    admitted = (state.gate.dispatch_index + 1 - state.trainer.version) * limits.size
+    lost = sum(ledger.charged for _, ledger in pages.items(state.ledgers))
+    return admitted == tally.queued + tally.in_flight + tally.ready + tally.selected + lost
+
+
 def is_over(state: State) -> bool:
     """The run is completed or stopped."""
     return state.run.status is not RunState.RUNNING

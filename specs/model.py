@@ -14,7 +14,7 @@ from fsm.explain import status
 from fsm.laws import Laws
 from fsm.moves import FailureKind, Move
 from fsm.prompt_group import Tally
-from fsm.samplers.protocol import GatedSampler
+from fsm.samplers.protocol import labels_of
 from fsm.state import NONE, GroupClass, State, is_over
 from fsm.table import Fairness
 from fsm.trainer import TrainerState
@@ -66,7 +66,7 @@ def possible(state: State, laws: Laws, world: World) -> Iterator[Answer]:
     """Every answer that may come in this state."""
     if is_over(state):
         return
-    labels = laws.sampler.labels if isinstance(laws.sampler, GatedSampler) else 1
+    labels = labels_of(laws.sampler)
     for group_class, _ in pages.items(state.running):
         for label in range(labels):
             yield Answer("commit", group_class, label)

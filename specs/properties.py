@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from fsm import own_moves, pages
 from fsm.errors import InvariantBroken
-from fsm.invariants import check, slots_accounted
+from fsm.invariants import check
 from fsm.laws import Laws
 from fsm.moves import ChunkSelected, Move, StepClosed
-from fsm.state import NONE, State, is_over
+from fsm.state import NONE, State, is_over, slots_accounted
 
 
 class Always(NamedTuple):

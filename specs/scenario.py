@@ -39,7 +39,7 @@ def find_scenarios(paths: Iterable[Path]) -> list[Path]:
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
-            below = sorted(file for pattern in ("*.yaml", "*.yml") for file in path.rglob(pattern))
+            below = sorted(file for pattern in ("*.yaml", "*.yml") for file in path.rglob(pattern) if not file.is_dir())
             if not below:
                 raise FileNotFoundError(f"{path} holds no .yaml file")
             found += below
@@ -60,25 +60,26 @@ def scenario_config(raw: dict[str, Any]) -> dict[str, Any]:
     return config
 
 
-def run_file(path: Path, report: Report | None = None) -> Verdict:
-    """Run one scenario. `report` is told the state after every move."""
+def run_file(path: Path, report: Report | None = None, *, check_setup: bool = True) -> Verdict:
+    """Run one scenario. `report` is told the state after every move; `check_setup=False` refuses no configuration."""
     try:
         scenario = load_scenario(path)
     except ScenarioMistake as mistake:
         return Verdict(path, "", (str(mistake),))
-    return run_scenario(scenario, report)
+    return run_scenario(scenario, report, check_setup=check_setup)
 
 
-def run_scenario(scenario: Scenario, report: Report | None = None) -> Verdict:
+def run_scenario(scenario: Scenario, report: Report | None = None, *, check_setup: bool = True) -> Verdict:
     """Run a scenario that is well formed."""
-    problems = tuple(_problems(scenario, report))
+    problems = tuple(_problems(scenario, report, check_setup))
     return Verdict(scenario.path, scenario.name, problems)
 
 
-def _problems(scenario: Scenario, report: Report | None) -> Iterator[str]:
+def _problems(scenario: Scenario, report: Report | None, check_setup: bool) -> Iterator[str]:
     """The first problem, or none: what follows a failed move means nothing."""
     try:
-        world = World(parse_config(scenario_config(scenario.config)), scenario.num_prompts)
+        config = parse_config(scenario_config(scenario.config), check=check_setup)
+        world = World(config, scenario.num_prompts, check_setup=check_setup)
     except ConfigError as refused:
         if scenario.config_error is None:
             yield f"the configuration is refused: {refused}"

@@ -5,13 +5,17 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 Prompts = list[int]
 Status = Literal["waiting_for_rollouts", "training", "finishing", "syncing", "completed", "stopped", "deadlocked"]
+
+
+_ABSENT: Any = Field(default=None)
+"""A key that may be left out, and is not null where it is given."""
 
 
 class _Part(BaseModel):
@@ -30,44 +34,44 @@ class ClosedStepExpectation(_Part):
 
 
 class BalanceExpectation(_Part):
-    """The balance sheet so far."""
+    """The balance sheet so far; keys are optional, their values counts."""
 
-    pulled: int | None = None
-    trained: int | None = None
-    filtered: int | None = None
-    dropped: int | None = None
-    evicted: int | None = None
-    aborted: int | None = None
-    replaced: int | None = None
-    spare: int | None = None
-    queued: int | None = None
-    in_flight: int | None = None
-    ready: int | None = None
-    selected: int | None = None
-    leftover: int | None = None
+    pulled: int = _ABSENT
+    trained: int = _ABSENT
+    filtered: int = _ABSENT
+    dropped: int = _ABSENT
+    evicted: int = _ABSENT
+    aborted: int = _ABSENT
+    replaced: int = _ABSENT
+    spare: int = _ABSENT
+    queued: int = _ABSENT
+    in_flight: int = _ABSENT
+    ready: int = _ABSENT
+    selected: int = _ABSENT
+    leftover: int = _ABSENT
 
 
 class Expectation(_Part):
     """What must be true. Every key is optional; a key that is given is checked."""
 
-    version: int | None = None
+    version: int = _ABSENT
     assembling: int | None = None
-    selected: dict[int, int] | None = None
-    charged: dict[int, int] | None = None
-    closed: list[ClosedStepExpectation] | None = None
-    in_flight: Prompts | None = None
-    ready: Prompts | None = None
-    training: Prompts | None = None
-    spares: Prompts | None = None
-    queued: Prompts | None = None
-    target_step: dict[int, int | None] | None = None
-    start_weight: dict[int, int | None] | None = None
-    gate: Literal["open", "closed"] | None = None
-    status: Status | None = None
-    waits_for: str | None = None
-    error: str | None = None
-    outcome: Literal["completed", "stopped", "deadlocked", "unfinished"] | None = None
-    balance: BalanceExpectation | None = None
+    selected: dict[int, int] = _ABSENT
+    charged: dict[int, int] = _ABSENT
+    closed: list[ClosedStepExpectation] = _ABSENT
+    in_flight: Prompts = _ABSENT
+    ready: Prompts = _ABSENT
+    training: Prompts = _ABSENT
+    spares: Prompts = _ABSENT
+    queued: Prompts = _ABSENT
+    target_step: dict[int, int | None] = _ABSENT
+    start_weight: dict[int, int | None] = _ABSENT
+    gate: Literal["open", "closed"] = _ABSENT
+    status: Status = _ABSENT
+    waits_for: str = _ABSENT
+    error: str = _ABSENT
+    outcome: Literal["completed", "stopped", "deadlocked", "unfinished"] = _ABSENT
+    balance: BalanceExpectation = _ABSENT
 
     def given(self) -> dict[str, Any]:
         """The keys that the file gives, as plain values."""
@@ -110,7 +114,7 @@ _MOVE_ARGUMENTS: dict[str, Any] = {
     "step_finished": None,
     "weights_synced": None,
     "close": None,
-    "tick": float,
+    "tick": Annotated[float, Field(ge=0, allow_inf_nan=False)],
     "checkpoint": None,
     "crash": None,
     "expect": Expectation,
@@ -149,6 +153,20 @@ class ScenarioMistake(Exception):
     """The file is not a scenario, or its moves cannot be made. The message says where and why."""
 
 
+class _Loader(yaml.SafeLoader):
+    """Safe YAML in which a key given twice is a mistake; plain YAML silently takes the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """The mapping, or ConstructorError at the key that stands twice."""
+        seen: list[Any] = []
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if key in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"{key} is given twice", key_node.start_mark)
+            seen.append(key)
+        return super().construct_mapping(node, deep=deep)
+
+
 def _nearest(key: str, known: Iterable[str]) -> str:
     names = list(known)
     near = difflib.get_close_matches(key, names, n=1)
@@ -174,7 +192,8 @@ def _problems(error: ValidationError, model: type[BaseModel]) -> str:
             known = _keys_at(problem["loc"][:-1], model)
             lines.append(f"{where} is not a known key; {_nearest(str(problem['loc'][-1]), known)}")
         else:
-            lines.append(f"{where}: {problem['msg']} (given: {problem['input']!r})")
+            said = problem["msg"].split(" or instance of ")[0]
+            lines.append(f"{where + ': ' if where else ''}{said} (given: {problem['input']!r})")
     return "; ".join(lines)
 
 
@@ -204,8 +223,10 @@ def _parse_move(number: int, raw: Any) -> Move:
 def load_scenario(path: Path) -> Scenario:
     """Read and check one file. Raises ScenarioMistake."""
     try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raw = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+    except OSError as error:
+        raise ScenarioMistake(f"cannot be read: {error.strerror or error}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ScenarioMistake(f"not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(raw, dict):
         raise ScenarioMistake("a scenario is a mapping with name, config, data, moves and expect")

@@ -209,7 +209,7 @@ class World:
                 if not self.over:
                     error = f"the attempt ran for rollout_timeout_s = {deadline_s:g} s"
                     self.apply(GroupFailed(attempt, FailureKind.INFRA, error))
-        due = sorted(entry for entry in self.backoffs if entry[0] <= self.now_s)
+        due = sorted((entry for entry in self.backoffs if entry[0] <= self.now_s), key=_time)
         self.backoffs = [entry for entry in self.backoffs if entry[0] > self.now_s]
         for _, attempt in due:
             if not self.over:
@@ -246,3 +246,8 @@ class World:
                 self.setup, saved, incarnation=self.crashes, observer=self._observer, make_core=self._make_core
             )
         self._open()
+
+
+def _time(entry: tuple[float, Attempt]) -> float:
+    """When a backoff ends; those that end together keep the order in which they began."""
+    return entry[0]

@@ -173,3 +173,7 @@ class Windowed(GatedSampler):
     ) -> int | None:
         """None: generation goes on and makes up for it (L3)."""
         return None
+
+
+BUILTIN: tuple[type[object], ...] = (InOrder, ReadyFirst, WeightFifo, Windowed)
+"""The samplers that evenstep answers for itself."""

@@ -18,11 +18,13 @@ from fsm.config_blocks import (
 from fsm.config_values import SamplerTraits
 from fsm.errors import ConfigError
 from fsm.samplers.builtin import InOrder, ReadyFirst, WeightFifo, Windowed
-from fsm.samplers.protocol import DropAccountingSampler, GatedSampler, PromptGroupSampler
+from fsm.samplers.protocol import DropAccountingSampler, GatedSampler, PromptGroupSampler, labels_of
 
 _REQUIRED = (
     "admit", "select", "evict", "should_abort_inflight", "is_on_policy", "required_buffer_capacity"
 )  # fmt: skip
+_ACCOUNTING = ("uses_replacement_pool", "closes_short_at_exhaustion", "charge_step_for_lost_group")
+_LABELLING = ("labels", "label")
 
 
 def build_sampler(config: RunConfig) -> PromptGroupSampler:
@@ -82,23 +84,55 @@ def _construct(found: type[Any], options: dict[str, Any], where: str) -> PromptG
         raise ConfigError(
             f"{where} can't be made with {sorted(options)}: {cause}; its constructor takes {signature}"
         ) from cause
-    sampler = found(**options)
+    try:
+        sampler = found(**options)
+    except Exception as cause:
+        raise ConfigError(f"{where} can't be made with {options}: {type(cause).__name__}: {cause}") from cause
     if not isinstance(sampler, PromptGroupSampler):
         raise ConfigError(f"{where} made a {type(sampler).__name__}, which is no PromptGroupSampler")
-    labels = sampler.labels if isinstance(sampler, GatedSampler) else 1
-    if not isinstance(labels, int) or labels < 1:
+    _require_whole(sampler, _ACCOUNTING, where)
+    _require_whole(sampler, _LABELLING, where)
+    labels = labels_of(sampler)
+    if type(labels) is not int or labels < 1:
         raise ConfigError(f"{where}: labels is {labels!r}; allowed: a whole number of at least 1")
     return sampler
 
 
+def _require_whole(sampler: PromptGroupSampler, names: tuple[str, ...], where: str) -> None:
+    """Half of an optional protocol would silently count for nothing."""
+    absent = [name for name in names if not hasattr(sampler, name)]
+    if absent and len(absent) < len(names):
+        has = [name for name in names if name not in absent]
+        raise ConfigError(
+            f"{where} has {', '.join(has)} and lacks {', '.join(absent)}: these count together only. Write all, or "
+            f"derive it from fsm.samplers.protocol.GatedSampler, which has defaults"
+        )
+
+
 def traits(config: RunConfig, sampler: PromptGroupSampler) -> SamplerTraits:
-    """What setup must know of a sampler."""
+    """What setup must know of a sampler. Raises ConfigError where a custom one says nonsense."""
     accounting = sampler if isinstance(sampler, DropAccountingSampler) else GatedSampler()
+    name = sampler_name(config)
+    try:
+        is_on_policy: object = sampler.is_on_policy
+        capacity: object = sampler.required_buffer_capacity(config.grpo.num_prompts_per_step)
+    except Exception as cause:
+        raise ConfigError(f"sampler {name}: setup failed with {type(cause).__name__}: {cause}") from cause
+    if capacity is not None and (type(capacity) is not int or capacity < 0):
+        raise ConfigError(
+            f"sampler {name}: required_buffer_capacity returned {capacity!r}; allowed: a whole number, or None"
+        )
     return SamplerTraits(
-        name=sampler_name(config),
-        uses_replacement_pool=accounting.uses_replacement_pool,
-        closes_short_at_exhaustion=accounting.closes_short_at_exhaustion,
-        is_on_policy=sampler.is_on_policy,
-        required_buffer_capacity=sampler.required_buffer_capacity(config.grpo.num_prompts_per_step),
+        name=name,
+        uses_replacement_pool=_boolean(name, "uses_replacement_pool", accounting.uses_replacement_pool),
+        closes_short_at_exhaustion=_boolean(name, "closes_short_at_exhaustion", accounting.closes_short_at_exhaustion),
+        is_on_policy=_boolean(name, "is_on_policy", is_on_policy),
+        required_buffer_capacity=capacity,
         stamps_bucket=isinstance(config.async_rl.sampler, WeightFifoConfig),
     )
+
+
+def _boolean(name: str, attribute: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ConfigError(f"sampler {name}: {attribute} is {value!r}; allowed: True or False")
+    return value

@@ -70,6 +70,17 @@ class DropAccountingSampler(Protocol):
         """
 
 
+@runtime_checkable
+class LabellingSampler(Protocol):
+    """A sampler that sees more of a ready group than its class: one small integer, given when it commits."""
+
+    labels: int
+    """How many labels there are; the checker tries every one."""
+
+    def label(self, record: GroupRecord) -> int:
+        """The label of a group that is ready, from 0 to `labels` - 1."""
+
+
 class GatedSampler:
     """The defaults of a gated sampler: pool used, no short close, L3's charge, nothing evicted or aborted.
 
@@ -96,6 +107,11 @@ class GatedSampler:
     def charge_step_for_lost_group(self, target_step: int | None, assembling_version: int) -> int | None:
         """The stamped step, or the step being assembled (L3)."""
         return assembling_version if target_step is None else target_step
+
+
+def labels_of(sampler: PromptGroupSampler) -> int:
+    """How many labels a sampler gives; 1 where it gives none."""
+    return sampler.labels if isinstance(sampler, LabellingSampler) else 1
 
 
 def optional(number: int) -> int | None:

@@ -25,10 +25,15 @@ def scenarios() -> None:
 
 @scenario_app.command("run")
 def run(
-    paths: Annotated[
-        list[Path], typer.Argument(help="Scenario files, or directories that hold some.", metavar="PATH...")
-    ],
+    paths: Annotated[list[Path], typer.Argument(help="Scenario files, or directories that hold some.", metavar="PATH")],
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the state after each move.")] = False,
+    setup_checks: Annotated[
+        bool,
+        typer.Option(
+            "--setup-checks/--no-setup-checks",
+            help="Refuse what cannot run, as a real run does; without, see how it goes wrong.",
+        ),
+    ] = True,
 ) -> None:
     """Run scenarios against the real core, with no Ray, no torch and no clock.
 
@@ -45,7 +50,7 @@ def run(
     verdicts = []
     for file in files:
         log: list[str] = []
-        verdict = run_file(file, log.append if verbose else None)
+        verdict = run_file(file, log.append if verbose else None, check_setup=setup_checks)
         verdicts.append(verdict)
         if verbose or not console.is_terminal:
             _print_plain(verdict, log)
@@ -58,10 +63,8 @@ def run(
 
 def _print_plain(verdict: Verdict, log: list[str]) -> None:
     typer.echo(f"{'holds' if verdict.holds else 'FAILS'}  {verdict.path}  {_printable(verdict.name)}")
-    for line in log:
+    for line in [*log, *(line for problem in verdict.problems for line in problem.splitlines())]:
         typer.echo(f"         {_printable(line)}")
-    for problem in verdict.problems:
-        typer.echo(f"         {_printable(problem)}")
 
 
 def _printable(text: str) -> str:
