@@ -77,11 +77,11 @@ def evenstep(folder: Path, steps: int) -> dict[str, Any]:
     sets = [part for key, value in changes.items() for part in ("--set", f"{key}={value}")]
     run([str(Path(sys.executable).parent / "evenstep"), "train", "--output", str(output), *sets], threads=1)
     lines = (output / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    records = [json.loads(line) for line in lines]
+    records = [record for record in map(json.loads, lines) if record["kind"] == "step"]
     rewards = [record["reward"] for record in records]
     return {
         "steps": len(records) - 1,
-        "tokens": sum(record["trained_tokens"] for record in records[1:]),
+        "tokens": round(sum(record["trained_tokens_per_s"] * record["wall_s"] for record in records[1:])),
         "seconds": records[-1]["time_s"] - records[0]["time_s"],
         "reward_first": sum(rewards[:5]) / 5,
         "reward_last": sum(rewards[-5:]) / 5,

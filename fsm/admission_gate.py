@@ -47,6 +47,10 @@ def _must_close(gate: AdmissionGate, context: GateContext) -> bool:
     return not may_admit(gate, context)
 
 
+def _within_limit(_: AdmissionGate, context: GateContext) -> bool:
+    return context.version >= 0 and (context.max_steps < 0 or context.version <= context.max_steps)
+
+
 def _count(gate: AdmissionGate, _: GateContext) -> AdmissionGate:
     return gate._replace(dispatch_index=gate.dispatch_index + 1)
 
@@ -70,13 +74,13 @@ ADMISSION_GATE: Table[AdmissionGate, GateContext] = Table(
         Rule("admit", (_OPEN,), _OPEN, ("A1", "P2"), (may_admit,), _count),
         Rule("open", (_CLOSED,), _OPEN, ("A1", "A3"), (may_admit,)),
         Rule("close", (_OPEN,), _CLOSED, ("A1", "A6"), (_must_close,)),
-        Rule("restart", (_OPEN, _CLOSED), _CLOSED, ("C3",), (), _restart),
+        Rule("restart", (_OPEN, _CLOSED), _CLOSED, ("C3",), (_within_limit,), _restart),
     ),
     refusals={
         "admit": "a batch is admitted through an open gate",
         "open": "the gate opens when the sampler admits and the step limit allows",
         "close": "the gate closes when the sampler does not admit or the step limit is reached",
-        "restart": "always possible",
+        "restart": "a run goes on at a version within its step limit",
     },
     invariant=gate_holds,
 )

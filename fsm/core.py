@@ -133,9 +133,11 @@ class Core:
             case GroupFinished(attempt, zero_variance, record):
                 return self._plan_finished(self._running(attempt), zero_variance, record)
             case GroupFailed(attempt, kind, error):
+                if kind not in tuple(FailureKind):
+                    raise IllegalEvent(f"{event!r}: kind is one of {', '.join(FailureKind)}")
                 return self._plan_failed(self._running(attempt), FailureKind(kind), error)
             case BackoffOver(attempt):
-                group = self.book.roster.backing_off.get(attempt.prompt)
+                group = self.book.roster.backing_off.get(_checked(attempt).prompt)
                 if group is None or self.book.attempt(group) != attempt:
                     raise LateAnswer(f"{attempt} is not backing off")
                 return _Plan(partial(answers.end_backoff, group_class=group.group_class), group)
@@ -190,17 +192,17 @@ class Core:
         return _Plan(transition, group, delay_s)
 
     def _plan_unreadable(self, prompt: int, error: str) -> _Plan:
-        group = self.book.roster.chunk.get(prompt)
+        group = self.book.roster.chunk.get(prompt) if type(prompt) is int else None
         if group is None:
             raise IllegalEvent(
-                f"prompt {prompt} is not in the chunk in training, which has {list(self.book.roster.chunk)}"
+                f"prompt {prompt!r} is not in the chunk in training, which has {list(self.book.roster.chunk)}"
             )
         return _Plan(partial(answers.fail_claim, group_class=group.group_class, error=error), group)
 
     def _running(self, attempt: Attempt) -> Group:
         """The group whose attempt runs, or LateAnswer (D2)."""
         roster = self.book.roster
-        group = roster.in_flight.get(attempt.prompt)
+        group = roster.in_flight.get(_checked(attempt).prompt)
         runs = group is not None and group.dispatch in roster.running.get(group.group_class, ())
         if group is None or not runs or self.book.attempt(group) != attempt:
             raise LateAnswer(f"{attempt} is over or never was; its answer changes nothing (D2)")
@@ -232,6 +234,13 @@ class Core:
                 f"{sampler.labels - 1} (labels is {sampler.labels})"
             )
         return label
+
+
+def _checked(attempt: object) -> Attempt:
+    """The attempt of an event; an IllegalEvent where it is something else."""
+    if not isinstance(attempt, Attempt) or type(attempt.prompt) is not int:
+        raise IllegalEvent(f"{attempt!r} is no attempt; give back the one that StartRollout named")
+    return attempt
 
 
 def backoff_s(failed_attempts: int, base_s: float, most_s: float) -> float:

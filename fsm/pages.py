@@ -74,13 +74,12 @@ def _unset(pages: Pages[K, V], number: int, position: int) -> Pages[K, V]:
     page = pages[number]
     new = page[:position] + page[position + 1 :]
     before, after = pages[:number], pages[number + 1 :]
-    if not new:
-        return before + after
-    if after and len(new) + len(after[0]) <= PAGE_ENTRIES // 2:
-        return (*before, new + after[0], *after[1:])
-    if before and len(before[-1]) + len(new) <= PAGE_ENTRIES // 2:
-        return (*before[:-1], before[-1] + new, *after)
-    return (*before, new, *after)
+    # Neighbours that fit one page are joined, as far as it goes: what fits one page is in one page.
+    while after and len(new) + len(after[0]) <= PAGE_ENTRIES:
+        new, after = new + after[0], after[1:]
+    while before and len(before[-1]) + len(new) <= PAGE_ENTRIES:
+        new, before = before[-1] + new, before[:-1]
+    return (*before, new, *after) if new else before + after
 
 
 def add(pages: Pages[K, int], key: K, groups: int) -> Pages[K, int]:

@@ -19,6 +19,7 @@ from fsm.errors import ConfigError
 from fsm.prompt_group import Tally
 from fsm.roster import Group, Roster
 from fsm.run import Run, RunState
+from fsm.samplers.builtin import InOrder, ReadyFirst
 from fsm.setup import Setup
 from fsm.shortfall_ledger import LedgerState, ShortfallLedger
 from fsm.source import Source, SourceState
@@ -96,6 +97,12 @@ def restore(
             f"{core.state.tally.leftover} prompts that are not trained yet are generated again, ahead of the rest "
             f"of the data, and charges are dropped (C3)"
         )
+    elif _leads_too_far(setup, core.state):
+        core.notices.append(
+            f"the checkpoint was written under a larger window: dispatch index {core.state.gate.dispatch_index} at "
+            f"version {core.state.trainer.version}; the batches in hand keep their stamps, so staleness exceeds the "
+            f"new window until they are trained"
+        )
     core.open_with(answers.regenerate if changed else answers.resume)
     return core
 
@@ -123,6 +130,13 @@ def _changes(setup: Setup, saved: Json) -> str:
     if saved["num_prompts_per_step"] != setup.limits.size:
         changed.append(f"num_prompts_per_step {saved['num_prompts_per_step']}, now {setup.limits.size}")
     return " and ".join(changed)
+
+
+def _leads_too_far(setup: Setup, state: State) -> bool:
+    """Dispatch leads the trainer by more than a built-in gated sampler's window now allows."""
+    sampler = setup.sampler
+    window = sampler.window if isinstance(sampler, InOrder | ReadyFirst) else None
+    return window is not None and state.gate.dispatch_index > state.trainer.version + window
 
 
 def _group_to_json(group: Group) -> list[Any]:

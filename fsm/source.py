@@ -81,6 +81,10 @@ def _may_pull(source: Source, context: SourceContext) -> bool:
     return 0 <= context.groups <= left_in_epoch(source, context.prompts_per_epoch)
 
 
+def _pulls_nothing(_: Source, context: SourceContext) -> bool:
+    return context.groups == 0
+
+
 def _used_up(source: Source, context: SourceContext) -> bool:
     return not _is_left(source, context)
 
@@ -107,9 +111,9 @@ SOURCE: Table[Source, SourceContext] = Table(
         Rule("pull", (_PRODUCING,), _PRODUCING, ("A1", "A5", "P1"), (_may_pull, _is_left), advance),
         Rule("pull", (_PRODUCING,), _DRAINING, ("A1", "A5", "P1"), (_may_pull, _used_up), advance),
         Rule("exhaust", (_DRAINING,), _EXHAUSTED, ("X1",), (_nothing_left,)),
-        Rule("resume", (_PRODUCING, _DRAINING, _EXHAUSTED), _PRODUCING, ("C2", "C3"), (_may_pull, _is_left),
+        Rule("resume", (_PRODUCING, _DRAINING, _EXHAUSTED), _PRODUCING, ("C2", "C3"), (_pulls_nothing, _is_left),
              advance),
-        Rule("resume", (_PRODUCING, _DRAINING, _EXHAUSTED), _DRAINING, ("C2", "C3"), (_may_pull, _used_up),
+        Rule("resume", (_PRODUCING, _DRAINING, _EXHAUSTED), _DRAINING, ("C2", "C3"), (_pulls_nothing, _used_up),
              advance),
     ),
     refusals={

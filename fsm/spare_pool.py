@@ -86,7 +86,7 @@ SPARE_POOL: Table[SparePool, PoolContext] = Table(
     rules=(
         *_rules("stock", (_LOW, _STOCKED), 1, ("P1", "A5")),
         *_rules("draw", tuple(PoolState), -1, ("L2", "P2")),
-        *_rules("data_moved", tuple(PoolState), 1, ("P2", "C2")),
+        *_rules("data_moved", tuple(PoolState), 0, ("P2", "C2")),
     ),
     refusals={
         "stock": "prompts come into the pool while the source has data",

@@ -69,6 +69,10 @@ def _is_full(step: StepAssembly, context: StepContext) -> bool:
     return step.selected + context.charged == context.size
 
 
+def _has_place(step: StepAssembly, context: StepContext) -> bool:
+    return want(context.size, step.selected, context.charged) > 0
+
+
 def _may_close_short(step: StepAssembly, context: StepContext) -> bool:
     return (
         step.selected >= context.floor and step.selected >= 1 and want(context.size, step.selected, context.charged) > 0
@@ -121,8 +125,8 @@ STEP_ASSEMBLY: Table[StepAssembly, StepContext] = Table(
     rules=(
         Rule("select", (_ASSEMBLING,), _ASSEMBLING, ("S1", "S4"), (_leaves_room,), _select),
         Rule("select", (_ASSEMBLING,), _FULL, ("S1", "S4", "L5"), (_makes_full,), _select),
-        Rule("charged", (_ASSEMBLING,), _ASSEMBLING, ("L3",), (_leaves_room,)),
-        Rule("charged", (_ASSEMBLING,), _FULL, ("L3", "L5"), (_makes_full,)),
+        Rule("charged", (_ASSEMBLING,), _ASSEMBLING, ("L3",), (_has_place,)),
+        Rule("charged", (_ASSEMBLING,), _FULL, ("L3", "L5"), (_is_full,)),
         Rule("claim_failed", (_ASSEMBLING, _FULL), _ASSEMBLING, ("S5",), (_has_selected,), _unselect),
         Rule("finish", (_FULL,), _FINISHING, ("L5",), (_is_full,)),
         Rule("close_short", (_ASSEMBLING,), _SHORT, ("X1",), (_may_close_short,)),

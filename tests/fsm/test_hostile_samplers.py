@@ -104,19 +104,6 @@ def test_l4_what_it_answers_wrongly_stops_the_run_and_names_it(monkeypatch, meth
     assert method in str(run.core.error)
 
 
-def test_an_admission_that_depends_on_more_than_the_view_stops_the_run(monkeypatch):
-    asked = []
-
-    def fickle(self, view):
-        asked.append(view.version)
-        return Admission() if len(asked) % 2 else None
-
-    run = world(monkeypatch, admit=fickle)
-    play(run)
-
-    assert "different answers for the same view" in str(run.core.error)
-
-
 def test_x2_a_gated_sampler_that_charges_nothing_is_told_so_at_the_end(monkeypatch):
     run = world(monkeypatch, charge_step_for_lost_group=lambda s, t, a: None)
 
@@ -146,16 +133,6 @@ def test_a_sampler_that_never_selects_leaves_a_deadlock_that_names_it(monkeypatc
 
     assert run.status == "deadlocked"
     assert "custom hostile:Hostile selects none" in run.core.waits_for()
-
-
-@pytest.mark.parametrize("label", [raises, lambda s, r: 7, lambda s, r: None, lambda s, r: "a", lambda s, r: True])
-def test_a_label_that_is_none_of_its_labels_stops_the_run(monkeypatch, label):
-    run = world(monkeypatch, labels=2, label=label)
-
-    run.commit(0)
-
-    assert run.status == "stopped"
-    assert "label" in str(run.core.error)
 
 
 class Duck:

@@ -1,0 +1,284 @@
+"""C1 to C3: what a restored core goes on from, what it generates again, and what it refuses."""
+
+import json
+from typing import Any
+
+import pytest
+from core_helpers import REPLACE, config_of, go_on, quick_core, run_to_the_end, step_on, world_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fsm.core import Core, Transition
+from fsm.effects import ClearRows, Effect, StartRollout, SyncWeights, TrainChunk
+from fsm.errors import ConfigError
+from fsm.events import Begin, FailureKind
+from fsm.setup import set_up
+from fsm.snapshot import restore, snapshot
+from fsm.state import charged
+from specs.world import World
+
+INFRA, DATA = FailureKind.INFRA, FailureKind.DATA
+
+
+def saved(world: World) -> dict[str, Any]:
+    """A checkpoint's control part, as it comes back from the disk."""
+    loaded: dict[str, Any] = json.loads(world.snapshot())
+    return loaded
+
+
+def resumed(world: World, prompts: int | None = None, **given: Any) -> tuple[Core, tuple[Effect, ...]]:
+    """A new process that goes on from `world` under what may be another configuration, begun."""
+    config = config_of(**given) if given else world.config
+    core = restore(set_up(config, prompts or world.core.limits.prompts_per_epoch), saved(world))
+    return core, core.apply(Begin())
+
+
+def started(effects: tuple[Effect, ...]) -> list[tuple[int, int, int | None, int]]:
+    """Prompt, slot, target step and start weight of each rollout that starts."""
+    return [
+        (each.attempt.prompt, each.slot, each.target_step, each.start_weight)
+        for each in effects
+        if isinstance(each, StartRollout)
+    ]
+
+
+def a_step_done(**given: Any) -> World:
+    """Version 1, synced."""
+    world = world_of(**given)
+    world.commit(0)
+    world.commit(1)
+    world.close()
+    return world
+
+
+# C2
+
+
+def test_what_was_in_flight_starts_again_in_its_slots_and_order_under_the_restored_weights() -> None:
+    world = a_step_done(window=2, prompts=10)
+    world.fail(3, DATA)  # a later attempt, so a later place
+    _, effects = resumed(world)
+    assert started(effects) == [(2, 2, 1, 1), (4, 4, 2, 1), (5, 5, 2, 1), (6, 6, 3, 1), (7, 7, 3, 1), (3, 3, 1, 1)]
+
+
+def test_retries_that_back_off_and_attempts_that_wait_for_a_sync_start_at_once() -> None:
+    world = world_of("ready_first", failure={"backoff_base_s": 9.0}, prompts=6)
+    world.commit(0)
+    world.commit(1)
+    step_on(world)
+    step_on(world)
+    world.fail(3, INFRA)
+    world.fail(2, DATA)
+    assert world.status == "syncing"
+    core, effects = resumed(world)
+    assert [each[0] for each in started(effects)[:2]] == [2, 3]
+    assert {each[3] for each in started(effects)} == {1}
+    assert not core.book.roster.waiting
+    assert not core.book.roster.backing_off
+
+
+def test_attempts_are_counted_anew_after_a_resume() -> None:
+    world = world_of(failure={"max_infra_attempts_per_prompt": 2})
+    world.fail(0, INFRA)
+    world.checkpoint()
+    world.crash()
+    world.fail(0, INFRA)
+    assert world.running(0)
+    world.fail(0, INFRA)
+    assert world.status == "stopped"
+
+
+def test_budgets_of_the_whole_run_are_not_counted_anew() -> None:
+    failure = {
+        "max_data_attempts_per_prompt": 1, "max_infra_attempts_per_prompt": 1, "max_skipped_prompts": 1,
+        "max_consecutive_dropped_prompts": 1, "min_step_batch_fraction": 0.1,
+    }  # fmt: skip
+    for kind, option in ((DATA, "max_skipped_prompts"), (INFRA, "max_consecutive_dropped_prompts")):
+        world = world_of(size=4, failure=failure)
+        world.drop(0, kind)
+        world.checkpoint()
+        world.crash()
+        assert not world.over
+        world.drop(1, kind)
+        assert option in str(world.core.error)
+
+
+def test_what_was_in_flight_starts_again_whatever_the_limits_are_now() -> None:
+    world = world_of("ready_first", 2, prompts=12)
+    core, effects = resumed(world, sampler="ready_first", window=2, max_inflight_prompts=1)
+    assert core.limits.max_inflight == 1
+    assert len(started(effects)) == 6
+
+
+def test_a_checkpoint_taken_during_a_sync_resumes_after_it() -> None:
+    world = world_of()
+    world.commit(0)
+    world.commit(1)
+    step_on(world)
+    step_on(world)
+    assert world.status == "syncing"
+    core, effects = resumed(world)
+    assert core.state.trainer == (0, 1)
+    assert not any(isinstance(each, SyncWeights) for each in effects)
+    assert {each[3] for each in started(effects)} == {1}
+
+
+@pytest.mark.parametrize("reports", [0, 1])
+def test_groups_of_a_step_that_had_not_finished_are_ready_again_and_taken_again(reports: int) -> None:
+    """In training, or with the optimizer step asked for."""
+    world = world_of("ready_first", size=3, min_groups_for_streaming_train=1)
+    for prompt in (0, 1, 2):
+        world.commit(prompt)
+    step_on(world)
+    for _ in range(reports):
+        step_on(world)
+    core, effects = resumed(world)
+    [chunk] = [each for each in effects if isinstance(each, TrainChunk)]
+    assert [group.prompt for group in chunk.groups] == [0, 1, 2]
+    assert core.state.tally.selected == 3
+
+
+def test_charges_stay_also_those_of_later_steps() -> None:
+    failure = {"max_infra_attempts_per_prompt": 1, "max_consecutive_dropped_prompts": 9, "min_step_batch_fraction": 0.1}
+    world = world_of(failure=failure)
+    world.drop(1, INFRA)
+    world.drop(3, INFRA)
+    core, _ = resumed(world)
+    assert [charged(core.state, step) for step in (0, 1)] == [1, 1]
+
+
+def test_a_resume_of_a_resume_loses_nothing_and_every_process_has_attempts_of_its_own() -> None:
+    world = a_step_done(prompts=8)
+    first = saved(world)
+    core = restore(world.setup, first)
+    before = started(core.apply(Begin()))
+    again = restore(world.setup, json.loads(json.dumps(snapshot(core))))
+    assert started(again.apply(Begin())) == before
+    assert (core.book.incarnation, again.book.incarnation) == (1, 2)
+
+
+def test_another_window_or_buffer_of_the_same_sampler_is_no_other_sampler() -> None:
+    world = a_step_done(window=1, prompts=8)
+    core, effects = resumed(world, sampler="in_order", window=2, max_buffered_rollouts=9)
+    assert not [each for each in effects if isinstance(each, ClearRows)]
+    assert len(started(effects)) == len(world.core.book.roster.in_flight) + 2
+    assert core.book.closed == world.core.book.closed
+
+
+# C3
+
+
+def test_under_another_sampler_what_is_not_trained_is_generated_again_ahead_of_the_data() -> None:
+    world = a_step_done(window=2, prompts=12)
+    world.commit(3)
+    core, effects = resumed(world, sampler="ready_first", window=0)
+    [cleared] = [each for each in effects if isinstance(each, ClearRows)]
+    assert cleared == ClearRows((2, 3, 4, 5, 6, 7), "regenerated")
+    assert started(effects) == [(2, 8, None, 1), (3, 9, None, 1)]
+    assert list(core.book.roster.again) == [4, 5, 6, 7]
+    assert core.state.trainer.version == 1
+    assert [tuple(each) for each in core.book.closed] == [(0, 2, 0, 0)]
+
+
+def test_a_change_of_sampler_is_said_with_both_names_and_what_becomes_of_the_work() -> None:
+    world = a_step_done(prompts=8)
+    core, _ = resumed(world, sampler="windowed")
+    [notice] = [each for each in core.notices if "C3" in each]
+    assert "sampler in_order, now windowed" in notice
+    assert "4 prompts that are not trained yet are generated again" in notice
+    assert "charges are dropped" in notice
+    assert not [each for each in resumed(world)[0].notices if "C3" in each]
+
+
+def test_another_n_generates_again_as_well_and_both_changes_are_said() -> None:
+    world = a_step_done(prompts=12)
+    core, effects = resumed(world, sampler="ready_first", window=0, size=3)
+    assert [each[0] for each in started(effects)] == [2, 3, 4]
+    assert any("sampler in_order, now ready_first and num_prompts_per_step 2, now 3" in each for each in core.notices)
+
+
+def test_charges_are_dropped_under_another_n() -> None:
+    failure = {"max_infra_attempts_per_prompt": 1, "max_consecutive_dropped_prompts": 9, "min_step_batch_fraction": 0.1}
+    world = world_of("ready_first", size=4, failure=failure)
+    world.drop(1, INFRA)
+    core, effects = resumed(world, sampler="ready_first", size=3, failure=failure)
+    assert charged(core.state, 0) == 0
+    assert 1 not in [each[0] for each in started(effects)], "a lost prompt stays lost"
+    assert core.state.tally.dropped == 1
+
+
+def test_spares_go_back_into_the_data_in_its_order() -> None:
+    world = world_of("ready_first", prompts=12, failure=REPLACE)
+    assert list(world.core.book.roster.spares) == [0, 1]
+    _, effects = resumed(world, sampler="in_order", window=0)
+    assert [each[0] for each in started(effects)] == [0, 1]
+
+
+# Refused
+
+
+def test_a_snapshot_of_another_format_is_refused_by_its_number() -> None:
+    world = world_of()
+    for foreign in ({**saved(world), "format": 99}, {"weights": []}):
+        with pytest.raises(ConfigError, match=r"has format (99|None); this evenstep reads format"):
+            restore(world.setup, foreign)
+
+
+def test_other_data_is_refused_with_both_sizes() -> None:
+    with pytest.raises(ConfigError, match="8 prompts an epoch, the data has 10"):
+        resumed(world_of(prompts=8), prompts=10)
+
+
+def test_a_run_that_is_over_is_not_resumed() -> None:
+    completed = a_step_done(prompts=2)
+    stopped = world_of(failure={"max_data_attempts_per_prompt": 1})
+    stopped.fail(0, DATA)
+    for world in (completed, stopped):
+        assert world.over
+        with pytest.raises(ConfigError, match="is over; there is nothing to resume"):
+            restore(world.setup, saved(world))
+
+
+# Anything to anything
+
+SAMPLERS = ("in_order", "ready_first", "windowed", "weight_fifo")
+ENDS = st.tuples(st.sampled_from(SAMPLERS), st.integers(1, 4), st.integers(0, 2), st.booleans())
+
+
+def _world(end: tuple[str, int, int, bool], prompts: int, trained: list[int]) -> World:
+    sampler, size, window, replace = end
+    failure = REPLACE if replace else {}
+    config = config_of(sampler, window, size=size, failure=failure, grpo={"max_num_epochs": 2})
+
+    def heard(transition: Transition) -> None:
+        for effect in transition.effects:
+            if isinstance(effect, ClearRows) and effect.why == "trained":
+                trained.extend(effect.prompts)
+
+    return World(config, prompts, observer=heard, make_core=quick_core)
+
+
+@settings(max_examples=150, deadline=None)
+@given(ENDS, ENDS, st.integers(0, 14), st.integers(0, 60))
+def test_from_any_sampler_and_n_to_any_other_no_prompt_is_lost_or_trained_twice(
+    before: tuple[str, int, int, bool], after: tuple[str, int, int, bool], prompts: int, moves: int
+) -> None:
+    """C2, C3, X4."""
+    trained: list[int] = []
+    first = _world(before, prompts, trained)
+    for _ in range(moves):
+        if not first.over:
+            go_on(first)
+    if first.over:
+        return
+    world = _world(after, prompts, trained)
+    world.saved = first.snapshot()
+    world.crash()
+    run_to_the_end(world, events=2_000)
+    assert world.status == "completed"
+    assert len(set(trained)) == len(trained), "trained twice"
+    tally = world.core.state.tally
+    assert tally.trained == len(trained)
+    never, skips = 2 * prompts - tally.pulled, (first.core.limits.skips_trailing, world.core.limits.skips_trailing)
+    passed_over = 2 * (skips[0] * (before[1] - 1) + skips[1] * (after[1] - 1))
+    assert never <= passed_over, "A5: what is never pulled was the trailing batch of an epoch, then or now"
