@@ -4,17 +4,19 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: test test-fast lint bench docs clean setup
+.PHONY: setup train test lint bench docs clean
 
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade --constraint constraints.txt pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train,dev]'
 	touch $(STAMP)
 
-test: $(STAMP) lint ## all checks and tests
+train: $(STAMP) ## train a tiny model for real on two CPU cores; TRAIN_ARGS go to `evenstep train`
+	$(BIN)/evenstep train $(TRAIN_ARGS)
+
+test: $(STAMP) lint ## all checks and tests; PYTEST_ARGS go to pytest
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
 
 lint: $(STAMP)
@@ -27,6 +29,8 @@ bench: $(STAMP) ## control cost per group, by sampler and groups in the buffer
 
 docs: $(STAMP) ## refresh what the documents generate from the tables
 	$(BIN)/evenstep diagram --write docs/machines.md
+
+include vllm.mk
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist *.egg-info

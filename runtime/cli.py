@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 import typer
 
 from runtime.commands.diagram import diagram
 from runtime.commands.scenario import scenario_app
+from runtime.commands.train import train
 
 app = typer.Typer(
     name="evenstep",
@@ -17,10 +21,13 @@ app = typer.Typer(
         "Every training step comes out even: selected + charged = step size."
     ),
 )
+app.command("train")(train)
 app.add_typer(scenario_app, name="scenario")
 app.command("diagram")(diagram)
 
 
 def main() -> None:
     """The entry point of the `evenstep` command."""
+    # Classes and functions that a configuration names (samplers, verifiers) lie in the folder it is run from.
+    sys.path.insert(0, os.getcwd())
     app()

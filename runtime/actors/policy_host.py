@@ -1,0 +1,135 @@
+"""The policy where it samples: engine, tokenizer and tasks of a generation worker.
+
+Apart from the worker since it imports torch, and the controller, which makes the workers, must not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+from transformers import AutoTokenizer
+
+from fsm.errors import InvariantBroken
+from fsm.events import FailureKind
+from runtime.actors.engines import open_engine
+from runtime.answers import Failed, Order
+from runtime.generation.engine import Engine
+from runtime.generation.errors import PromptTooLong
+from runtime.generation.evaluate import evaluate
+from runtime.generation.evaluation import Evaluation
+from runtime.generation.rollouts import GroupJob, SampledGroup, make_job, sample_groups
+from runtime.generation.text import TextCodec, make_codec
+from runtime.settings import Settings
+from runtime.tasks.base import Task
+from runtime.tasks.errors import DataFailure
+from runtime.tasks.load import load_task
+from runtime.tasks.stream import Stream, item_at
+
+
+class PolicyHost:
+    """Opened by `open_host`."""
+
+    def __init__(self, settings: Settings, engine: Engine, codec: TextCodec) -> None:
+        self._settings = settings
+        self._engine = engine
+        self._codec = codec
+        self._task = load_task(settings.data, "training")
+        self._held_out: Task | None = load_task(settings.data, "validation") if settings.data.validation_size else None
+        self._stream = Stream(
+            num_prompts=self._task.num_prompts,
+            seed=settings.data.seed,
+            shuffle=settings.data.shuffle,
+            max_epochs=settings.grpo.max_num_epochs,
+        )
+        self._version = -1
+
+    @classmethod
+    async def open(cls, settings: Settings, model_directory: Path, stack: AsyncExitStack) -> Self:
+        """Load tokenizer and model, and start the engine, which runs until `stack` is closed."""
+        tokenizer = AutoTokenizer.from_pretrained(model_directory, local_files_only=True)
+        codec = make_codec(tokenizer, settings.data)
+        engine = await stack.enter_async_context(
+            open_engine(model_directory, settings.generation, [tokenizer.eos_token_id])
+        )
+        return cls(settings, engine, codec)
+
+    @property
+    def busy_s(self) -> float:
+        """Seconds that the engine has generated."""
+        return self._engine.health().busy_s
+
+    async def load_weights(self, weights: Mapping[str, npt.NDArray[np.generic]], version: int) -> int:
+        """Load a version and return the version that runs now."""
+        self._version = await self._engine.load_weights(weights, version)
+        return self._version
+
+    def start(self, orders: Sequence[Order]) -> tuple[list[tuple[Order, asyncio.Task[SampledGroup]]], list[Failed]]:
+        """Start orders as one submission to the engine. Also returns those that the data does not allow."""
+        jobs: list[tuple[Order, GroupJob]] = []
+        failed: list[Failed] = []
+        for order in orders:
+            try:
+                jobs.append((order, self._job(order)))
+            except DataFailure as error:
+                failed.append(Failed(order.attempt, FailureKind.DATA, f"prompt {order.attempt.prompt}: {error}"))
+        if not jobs:
+            return [], failed
+        samples = sample_groups(
+            self._engine,
+            self._task,
+            self._codec,
+            [job for _, job in jobs],
+            max_prompt_tokens=self._settings.generation.max_prompt_tokens,
+            max_turns=self._settings.data.max_turns,
+        )
+        return [(order, sample) for (order, _), sample in zip(jobs, samples, strict=True)], failed
+
+    async def evaluate(self, label: str, indices: Sequence[int]) -> Evaluation:
+        """Held-out accuracy on these prompts, beside whatever else is generated."""
+        if self._held_out is None:
+            raise InvariantBroken("a validation was asked for, but data.validation_size is 0")
+        validation, generation = self._settings.validation, self._settings.generation
+        if validation.temperature is not None:
+            generation = generation.model_copy(update={"temperature": validation.temperature})
+        return await evaluate(
+            self._engine,
+            self._held_out,
+            self._codec,
+            indices=indices,
+            sampling=generation.sampling(),
+            seed=validation.seed,
+            label=label,
+            max_prompt_tokens=generation.max_prompt_tokens,
+            rollouts_per_prompt=validation.rollouts_per_prompt,
+            max_turns=self._settings.data.max_turns,
+        )
+
+    def _job(self, order: Order) -> GroupJob:
+        """Raises DataFailure where the data does not allow it."""
+        if order.start_weight > self._version:
+            raise InvariantBroken(
+                f"{order.attempt} starts under version {order.start_weight}, but the worker runs {self._version}: "
+                "it has confirmed a version that it does not run"
+            )
+        item = item_at(self._stream, order.attempt.prompt)
+        request_id = f"{order.attempt.incarnation}-{order.attempt.dispatch}"
+        job = make_job(
+            self._task,
+            self._codec,
+            prompt=item.prompt,
+            index=item.index,
+            num_generations=self._settings.grpo.num_generations_per_prompt,
+            sampling=self._settings.generation.sampling(),
+            seed=self._settings.seed,
+            request_id=request_id,
+        )
+        tokens, limit = len(job.request.prompt_token_ids), self._settings.generation.max_prompt_tokens
+        if tokens > limit:
+            raise PromptTooLong(request_id, tokens, limit)
+        return job

@@ -1,0 +1,83 @@
+"""All trainer ranks behind one handle: every rank gets the same calls, in the same order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.actor import ActorHandle
+
+from runtime.actors.naming import Names, start_actor, trainer_resources
+from runtime.actors.trainer_rank import Resumed, TrainerRank
+from runtime.answers import ChunkReport, Row
+from runtime.data_plane import DataPlane
+from runtime.settings import Settings
+from runtime.training.step_metrics import StepMetrics
+from runtime.weight_sync import Publication
+
+Json = dict[str, Any]
+
+
+class TrainerGroup:
+    """The trainer as the controller sees it. A rank that dies ends the run: a checkpoint is there to go on from."""
+
+    def __init__(self, settings: Settings, names: Names, model_directory: Path, plane: DataPlane) -> None:
+        self._ranks: list[ActorHandle[Any]] = [
+            start_actor(
+                TrainerRank,
+                {**names.options(f"trainer-{rank}"), **trainer_resources(settings)},
+                settings,
+                model_directory,
+                plane,
+            )
+            for rank in range(settings.cluster.num_trainer_ranks)
+        ]
+
+    async def open(self) -> None:
+        """Load the model on every rank."""
+        many = len(self._ranks) > 1
+        meeting_point: str | None = await self._ranks[0].meeting_point.remote() if many else None
+        await asyncio.gather(
+            *(rank.open.remote(number, len(self._ranks), meeting_point) for number, rank in enumerate(self._ranks))
+        )
+
+    async def accumulate(self, step: int, rows: Sequence[tuple[int, Row]]) -> ChunkReport:
+        """See TrainerPort. All ranks report the same groups unreadable; the first has the reasons."""
+        report: ChunkReport = (await self._all("accumulate", step, rows))[0]
+        return report
+
+    async def finish_step(self, step: int) -> StepMetrics:
+        """See TrainerPort."""
+        metrics: StepMetrics = (await self._all("finish_step", step))[0]
+        return metrics
+
+    async def publish(self, version: int) -> Publication:
+        """See TrainerPort."""
+        publication: Publication = (await self._all("publish", version))[0]
+        return publication
+
+    async def checkpoint(self, directory: Path, control: Json, rows: Sequence[tuple[int, Row]], keep: int) -> Path:
+        """See TrainerPort."""
+        staged = await self._ranks[0].stage.remote(directory)
+        await self._all("save", staged)
+        path: Path = await self._ranks[0].commit.remote(staged, control, rows, keep)
+        return path
+
+    async def resume(self, directory: Path) -> Resumed:
+        """Go on from the newest checkpoint in a directory."""
+        resumed: Resumed = await self._ranks[0].read_checkpoint.remote(directory)
+        await self._all("load", resumed.trainer_directory)
+        return resumed
+
+    def close(self) -> None:
+        """End all ranks at once."""
+        for rank in self._ranks:
+            ray.kill(rank)
+
+    async def _all(self, method: str, *arguments: Any) -> list[Any]:
+        """The answers of every rank, the first rank's first."""
+        calls = [getattr(rank, method).remote(*arguments) for rank in self._ranks]
+        return list(await asyncio.gather(*calls))

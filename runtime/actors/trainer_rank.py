@@ -1,0 +1,149 @@
+"""A trainer rank: a StepTrainer in a process of its own. With several, all are called alike, in the same order.
+
+torch is imported where it is used, in the rank's own process: the controller, which makes the ranks, must not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ray
+
+from runtime import checkpoint
+from runtime.answers import ChunkReport, Row
+from runtime.data_plane import DataPlane
+from runtime.groups import RolloutGroup
+from runtime.settings import Settings
+from runtime.training.step_metrics import StepMetrics
+from runtime.weight_sync import Publication, make_publisher
+
+if TYPE_CHECKING:
+    from runtime.training.trainer import StepTrainer
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """What the controller needs of a checkpoint."""
+
+    path: Path
+    trainer_directory: Path
+    control: Json
+    rows: tuple[tuple[int, Row], ...]
+    """The groups of the checkpoint, by prompt, in the data plane again."""
+
+
+class TrainerRank:
+    """One process of the trainer. `open` comes first."""
+
+    def __init__(self, settings: Settings, model_directory: Path, plane: DataPlane) -> None:
+        self._settings = settings
+        self._model_directory = model_directory
+        self._plane = plane
+        self._weights = make_publisher(settings)
+        self._stack = ExitStack()
+        self._trainer: StepTrainer
+
+    def meeting_point(self) -> str:
+        """Where ranks may meet: a free port on this machine."""
+        with socket.socket() as free:
+            free.bind(("", 0))
+            address = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+            return f"tcp://{address}:{free.getsockname()[1]}"
+
+    def open(self, rank: int, world_size: int, meeting_point: str | None) -> None:
+        """Join the other ranks and load the model."""
+        from runtime.training.ranks import alone, joined_ranks
+        from runtime.training.trainer import StepTrainer
+
+        settings = self._settings
+        device = "cuda:0" if settings.cluster.trainer_device == "cuda" else "cpu"
+        ranks = alone(device)
+        if meeting_point is not None:
+            ranks = self._stack.enter_context(joined_ranks(rank, world_size, init_method=meeting_point, device=device))
+        self._trainer = StepTrainer(
+            settings.policy.model_copy(update={"model_name": str(self._model_directory)}),
+            settings.loss_fn,
+            settings.optimizer,
+            temperature=settings.generation.temperature,
+            ranks=ranks,
+        )
+
+    def accumulate(self, step: int, rows: Sequence[tuple[int, Row]]) -> ChunkReport:
+        """Read a chunk and add its gradients. What one rank cannot read, no rank trains on."""
+        from runtime.actors.chunk import read_share
+
+        started = time.perf_counter()
+        share, unreadable = read_share(self._plane, rows, self._trainer.ranks)
+        read_s = time.perf_counter() - started
+        if len(unreadable) < len(rows):
+            self._trainer.accumulate(share, step)
+        return ChunkReport(unreadable, read_s)
+
+    def finish_step(self, step: int) -> StepMetrics:
+        """Take the optimizer step."""
+        metrics = self._trainer.finish_step()
+        if metrics.version != step + 1:
+            raise ValueError(f"step {step} was asked for, but the trainer is at version {metrics.version} now")
+        return metrics
+
+    def publish(self, version: int) -> Publication | None:
+        """Publish the weights; None on all ranks but the first."""
+        if version != self._trainer.version:
+            raise ValueError(f"version {version} was asked for, but the trainer is at {self._trainer.version}")
+        weights = self._trainer.state_numpy(self._settings.weight_sync.dtype)
+        return self._weights.publish(weights, version) if self._trainer.ranks.rank == 0 else None
+
+    def stage(self, directory: Path) -> Path:
+        """First rank: a folder to save a checkpoint in."""
+        return checkpoint.stage(directory)
+
+    def save(self, staged: Path) -> None:
+        """Every rank: model, optimizer and torch's random state."""
+        self._trainer.save(staged / checkpoint.TRAINER)
+
+    def commit(self, staged: Path, control: Json, rows: Sequence[tuple[int, Row]], keep: int) -> Path:
+        """First rank: complete the checkpoint with the core's snapshot and the data of groups. Returns its path."""
+        groups = {}
+        for (prompt, _), group in zip(rows, self._plane.get([row for _, row in rows]), strict=True):
+            if isinstance(group, str):
+                raise RuntimeError(f"no checkpoint: the data of prompt {prompt} cannot be read: {group}")
+            groups[prompt] = group
+        return checkpoint.commit(
+            staged,
+            step=self._trainer.version,
+            control=control,
+            groups=groups,
+            task_state={"seed": self._settings.data.seed},
+            random_states={"seed": self._settings.seed},
+            keep=keep,
+        )
+
+    def load(self, trainer_directory: Path) -> int:
+        """Every rank: go on from a checkpoint. Returns the version."""
+        self._trainer.load(trainer_directory)
+        return self._trainer.version
+
+    def read_checkpoint(self, directory: Path) -> Resumed:
+        """First rank: verify the newest checkpoint and put its groups into the data plane again.
+
+        Raises CheckpointRefused where it is torn or foreign, FileNotFoundError where there is none.
+        """
+        found = checkpoint.load_latest(directory)
+        if found is None:
+            raise FileNotFoundError(f"{directory} has no checkpoint to resume from")
+        rows = asyncio.run(_put(self._plane, found.groups))
+        return Resumed(found.path, found.trainer_dir, found.control, rows)
+
+
+async def _put(plane: DataPlane, groups: Mapping[int, RolloutGroup]) -> tuple[tuple[int, Row], ...]:
+    """Not a method: one coroutine among its methods would make an actor's calls share an event loop."""
+    return tuple(zip(groups, await plane.put(list(groups.values())), strict=True))

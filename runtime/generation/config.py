@@ -1,0 +1,91 @@
+"""The `generation:` block. NeMo-RL's names (`policy.generation`) where it has one."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from fsm.strict import Strict
+from runtime.generation.engine import Sampling
+
+
+class TorchEngineConfig(Strict):
+    """The engine of this package: a transformers causal LM, decoded one token a step for all sequences at once."""
+
+    name: Literal["torch"] = Field(default="torch", description="The torch engine.")
+    precision: Literal["float32", "bfloat16"] = Field(
+        default="float32",
+        description="Type of weights and cache; on a CPU without bfloat16 instructions float32 is four times faster.",
+    )
+    max_batch_sequences: int = Field(
+        default=256,
+        ge=1,
+        description="Sequences decoded at a time; a group is admitted whole, so at least its siblings.",
+    )
+    batching: Literal["continuous", "whole"] = Field(
+        default="continuous",
+        description="continuous: groups join as soon as there is room; whole: the groups of one submission are decoded "
+        "by themselves, so that they depend on their seeds and the weights alone, bit for bit.",
+    )
+    threads: int = Field(
+        default=1,
+        ge=1,
+        description="Threads of torch on a CPU; more than there are free cores makes small models many times slower.",
+    )
+    device: str = Field(default="cpu", min_length=1, description="Device of the model, such as cpu or cuda.")
+
+
+class VllmEngineConfig(Strict):
+    """vLLM's asynchronous engine (an extra)."""
+
+    name: Literal["vllm"] = Field(default="vllm", description="The vLLM engine.")
+    precision: Literal["float32", "bfloat16", "auto"] = Field(
+        default="auto", description="Type of the weights; auto: the model's own."
+    )
+    tensor_parallel_size: int = Field(default=1, ge=1, description="GPUs that share one copy of the model.")
+    gpu_memory_utilization: float = Field(default=0.8, gt=0, le=1, description="Share of a GPU's memory to use.")
+    enforce_eager: bool = Field(default=False, description="Do not capture CUDA graphs.")
+    max_batch_sequences: int = Field(default=256, ge=1, description="Sequences decoded at a time.")
+    kv_cache_memory_bytes: int | None = Field(
+        default=None,
+        ge=1,
+        description="Bytes of the KV cache; null: on GPUs what gpu_memory_utilization leaves, on a CPU 512 MiB.",
+    )
+    threads: int = Field(default=1, ge=1, description="Threads of each of vLLM's processes on a CPU.")
+
+
+EngineConfig = Annotated[TorchEngineConfig | VllmEngineConfig, Field(discriminator="name")]
+
+
+class GenerationConfig(Strict):
+    """How completions are sampled, and by which engine."""
+
+    engine: EngineConfig = Field(default=TorchEngineConfig(), description="The engine and its options.")
+    temperature: float = Field(
+        default=1.0, ge=0, description="Divides the logits; 0 is greedy decoding, under which siblings are equal."
+    )
+    top_p: float = Field(
+        default=1.0, gt=0, le=1, description="Sample among the fewest likeliest tokens that reach this probability."
+    )
+    top_k: int | None = Field(
+        default=None, ge=1, description="Sample among this many of the likeliest tokens; null: all."
+    )
+    max_new_tokens: int = Field(default=16, ge=1, description="Longest completion of a turn, in tokens.")
+    max_prompt_tokens: int = Field(
+        default=64,
+        ge=1,
+        description="Longest prompt, in tokens, earlier turns included; a longer one is a data failure.",
+    )
+    stop_token_ids: tuple[int, ...] = Field(
+        default=(), strict=False, description="End a completion, beside the model's own end-of-text token."
+    )
+
+    def sampling(self) -> Sampling:
+        """The sampling options that a request carries."""
+        return Sampling(
+            temperature=self.temperature,
+            top_p=self.top_p,
+            top_k=self.top_k,
+            max_new_tokens=self.max_new_tokens,
+        )

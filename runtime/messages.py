@@ -1,0 +1,60 @@
+"""What the controller tells the process that started the run, in a stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class StepDone:
+    """A step is closed and its weights are synced; `record` is a `StepRecord` as JSON."""
+
+    record: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Validated:
+    """A validation is done."""
+
+    step: int
+    accuracy: float
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something that a person should know."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The end of a run."""
+
+    status: str
+    """completed, stopped, or interrupted."""
+    error: str | None
+    """Why it was stopped."""
+    accuracy_before: float | None
+    accuracy_after: float | None
+    closed: list[dict[str, int]]
+    balance: dict[str, int]
+    rl_s: float
+    """From the first rollout to the end of the last step."""
+    core_s: float
+    """Of these, in the core and its observers."""
+    control_cpu_s: float
+    """Of these, the controller's process was computing: core, pumps and calls."""
+    late_answers: int
+    worker_restarts: int
+    trace: Path | None
+    checkpoint: Path | None
+    """The last one written."""
+
+
+Message = StepDone | Validated | Notice | Outcome
+"""The last message of a stream is the Outcome."""

@@ -1,0 +1,185 @@
+"""Where metrics go: a file of JSON lines always, TensorBoard, Prometheus and W&B when asked.
+
+Every line of metrics.jsonl has a `kind`: "step" with the fields of `runtime.metrics.StepRecord`, or "validation"
+with `step` (the version that was validated), `time_s`, `accuracy`, and what else the caller gives.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+METRICS_FILE = "metrics.jsonl"
+Kind = Literal["step", "validation"]
+Record = Mapping[str, Any]
+
+
+class MetricsBackendMissing(RuntimeError):
+    """A backend was asked for whose package is not installed. The message says what to install."""
+
+
+def _import(module: str, *, what: str, package: str) -> Any:
+    """A module of an optional package. Raises MetricsBackendMissing."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise MetricsBackendMissing(
+            f"{what} needs the package {package}, which cannot be imported ({error}); install it "
+            f"(pip install {package}), or turn {what} off"
+        ) from error
+
+
+class MetricsWriter(Protocol):
+    """Takes records, one at a time, in order of steps for each kind."""
+
+    def write(self, kind: Kind, record: Record) -> None:
+        """One record; it has a `step`."""
+
+    def close(self) -> None:
+        """Everything is written, and what was opened is closed."""
+
+
+def open_writers(
+    directory: Path,
+    *,
+    config: Mapping[str, Any],
+    tensorboard: bool = False,
+    prometheus_port: int | None = None,
+    wandb_project: str | None = None,
+    run_name: str | None = None,
+) -> list[MetricsWriter]:
+    """metrics.jsonl in `directory`, and the others that are asked for.
+
+    Args:
+        directory: Of the run.
+        config: Resolved; W&B keeps it beside the run.
+        tensorboard: Write event files to `directory`/tensorboard.
+        prometheus_port: Serve the latest values on this port of the loopback; 0 takes any free one.
+        wandb_project: The project to log to. Where it goes is W&B's own affair (WANDB_MODE, `wandb login`).
+        run_name: For W&B; None lets it choose.
+
+    Raises:
+        MetricsBackendMissing: A package is missing; the message says what to install. Nothing is left open.
+        OSError: The port is taken.
+    """
+    writers: list[MetricsWriter] = []
+    try:
+        if tensorboard:
+            writers.append(TensorBoardWriter(directory / "tensorboard"))
+        if prometheus_port is not None:
+            writers.append(PrometheusWriter(prometheus_port))
+        if wandb_project is not None:
+            writers.append(WandbWriter(directory, wandb_project, run_name, config))
+        return [JsonlWriter(directory / METRICS_FILE), *writers]
+    except BaseException:
+        close_writers(writers)
+        raise
+
+
+def close_writers(writers: list[MetricsWriter]) -> None:
+    """Close each, also where one of them fails; raise the first failure at the end."""
+    failures: list[Exception] = []
+    for writer in writers:
+        try:
+            writer.close()
+        except Exception as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]
+
+
+def scalars(record: Record) -> Iterator[tuple[str, float]]:
+    """The numbers of a record by name, nested ones as outer/inner; what is None or text is left out."""
+    for name, value in record.items():
+        if isinstance(value, Mapping):
+            yield from ((f"{name}/{inner}", number) for inner, number in scalars(value))
+        elif isinstance(value, int | float):
+            yield name, float(value)
+
+
+class JsonlWriter:
+    """One JSON line a record, flushed at once, appended to what a resumed run finds."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("a", encoding="utf-8")
+
+    def write(self, kind: Kind, record: Record) -> None:
+        """See MetricsWriter."""
+        self._file.write(json.dumps({"kind": kind, **record}, ensure_ascii=False) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """See MetricsWriter."""
+        self._file.close()
+
+
+class TensorBoardWriter:
+    """Scalars named step/… and validation/…"""
+
+    def __init__(self, directory: Path) -> None:
+        module = _import("torch.utils.tensorboard", what="logging to TensorBoard", package="tensorboard")
+        self._writer = module.SummaryWriter(log_dir=str(directory))
+
+    def write(self, kind: Kind, record: Record) -> None:
+        """See MetricsWriter."""
+        for name, value in scalars(record):
+            if name != "step":
+                self._writer.add_scalar(f"{kind}/{name}", value, global_step=record["step"])
+
+    def close(self) -> None:
+        """See MetricsWriter."""
+        self._writer.close()
+
+
+class PrometheusWriter:
+    """The latest values as gauges, served on the loopback alone: evenstep_step_reward, evenstep_validation_accuracy.
+
+    What is nested has a label: evenstep_step_worker_idle_share{name="worker-0"}.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._client = _import("prometheus_client", what="serving Prometheus", package="prometheus-client")
+        self._registry = self._client.CollectorRegistry()
+        self._gauges: dict[str, Any] = {}
+        self._server, self._thread = self._client.start_http_server(port, addr="127.0.0.1", registry=self._registry)
+        self.port: int = self._server.server_port
+        """Where it is served; of use when any free one was asked for."""
+
+    def write(self, kind: Kind, record: Record) -> None:
+        """See MetricsWriter."""
+        for path, value in scalars(record):
+            outer, _, inner = path.partition("/")
+            name = f"evenstep_{kind}" if outer == "step" else f"evenstep_{kind}_{outer}"
+            gauge = self._gauges.get(name)
+            if gauge is None:
+                labels = ["name"] if inner else []
+                gauge = self._client.Gauge(name, f"{outer} of the latest {kind}", labels, registry=self._registry)
+                self._gauges[name] = gauge
+            (gauge.labels(inner) if inner else gauge).set(value)
+
+    def close(self) -> None:
+        """See MetricsWriter."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class WandbWriter:
+    """A W&B run; its x-axis is our step, so that a validation may come later than the records of later steps."""
+
+    def __init__(self, directory: Path, project: str, name: str | None, config: Mapping[str, Any]) -> None:
+        module = _import("wandb", what="logging to W&B", package="wandb")
+        self._run = module.init(project=project, name=name, dir=str(directory), config=dict(config))
+        self._run.define_metric("*", step_metric="step")
+
+    def write(self, kind: Kind, record: Record) -> None:
+        """See MetricsWriter."""
+        values = {f"{kind}/{name}": value for name, value in scalars(record) if name != "step"}
+        self._run.log({"step": record["step"], **values})
+
+    def close(self) -> None:
+        """See MetricsWriter."""
+        self._run.finish()

@@ -1,0 +1,122 @@
+"""What can be said of a Hugging Face model directory without loading it: what is wrong with it, and how large it is.
+
+Neither torch nor transformers is imported. A directory that passes may still hold a model that does not fit its
+configuration; loading it tells.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+INDEX = "model.safetensors.index.json"
+SINGLE = "model.safetensors"
+TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
+_HEADER_MAX = 100_000_000
+"""safetensors' own limit of a header's length; an arbitrary file claims far more in its first eight bytes."""
+
+
+class ModelDirectoryProblem(Exception):
+    """What is wrong with the directory, why that matters, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSize:
+    """The figures that memory depends on."""
+
+    parameters: int
+    vocabulary: int
+    layers: int
+    key_value_width: int
+    """Values that the KV cache holds per token and layer, for keys or for values."""
+
+
+TINY = ModelSize(parameters=120_000, vocabulary=100, layers=2, key_value_width=64)
+"""About the model that the package makes."""
+
+
+def inspect_model(directory: Path) -> ModelSize:
+    """The size of the model in a directory. Raises ModelDirectoryProblem where something is wrong with it."""
+    if not directory.is_dir():
+        raise ModelDirectoryProblem(
+            f"policy.model_name: {directory} is no directory: models are not downloaded; give a local directory of a "
+            "Hugging Face causal LM, as save_pretrained writes it"
+        )
+    config = _read_json(directory / "config.json")
+    parameters = sum(_parameters(directory / name) for name in _weight_files(directory))
+    if not any((directory / name).is_file() for name in TOKENIZERS):
+        raise ModelDirectoryProblem(
+            f"{directory} has no tokenizer (none of {', '.join(TOKENIZERS)}): prompts could not be encoded; save it "
+            "there with tokenizer.save_pretrained"
+        )
+    return _size(config, parameters)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ModelDirectoryProblem(
+            f"{path.parent} has no {path.name}: it is no Hugging Face model directory; give one as save_pretrained "
+            "writes it, with config.json, safetensors and a tokenizer"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise ModelDirectoryProblem(f"{path} cannot be read as JSON ({error}); copy it again") from error
+    if not isinstance(value, dict):
+        raise ModelDirectoryProblem(f"{path} holds a {type(value).__name__}, not an object; copy it again")
+    return value
+
+
+def _weight_files(directory: Path) -> list[str]:
+    if (directory / INDEX).is_file():
+        shards = _read_json(directory / INDEX).get("weight_map", {})
+        return sorted(set(shards.values()))
+    if (directory / SINGLE).is_file():
+        return [SINGLE]
+    pickles = sorted(path.name for path in directory.glob("*.bin"))
+    found = f"it has {', '.join(pickles)}, which is a pickle and is not read; " if pickles else ""
+    raise ModelDirectoryProblem(
+        f"{directory} has no weights ({SINGLE}, or {INDEX} with its shards): {found}save the model there with "
+        "model.save_pretrained"
+    )
+
+
+def _parameters(path: Path) -> int:
+    """How many numbers a safetensors file holds, from its header; its length must be what the header says."""
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if length > _HEADER_MAX:
+                raise ValueError("it does not begin with a header of safetensors; a Git LFS pointer is a short text")
+            header = json.loads(file.read(length))
+        tensors = [tensor for name, tensor in header.items() if name != "__metadata__"]
+        end = 8 + length + max((tensor["data_offsets"][1] for tensor in tensors), default=0)
+        if path.stat().st_size != end:
+            raise ValueError(f"it has {path.stat().st_size:,} bytes, and by its header {end:,}")
+        return sum(math.prod(tensor["shape"]) for tensor in tensors)
+    except FileNotFoundError:
+        raise ModelDirectoryProblem(f"{path} is missing, and {INDEX} names it; copy the directory again") from None
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ModelDirectoryProblem(
+            f"{path} is no whole safetensors file: {error}; download or copy it again"
+        ) from error
+
+
+def _size(config: dict[str, Any], parameters: int) -> ModelSize:
+    """From config.json's usual names; 0 for what it does not say, which estimates then leave out."""
+    text = config.get("text_config", config)
+
+    def number(*names: str) -> int:
+        return next((value for name in names if isinstance(value := text.get(name), int)), 0)
+
+    width, heads = number("hidden_size", "n_embd"), number("num_attention_heads", "n_head")
+    head = number("head_dim") or (width // heads if heads else 0)
+    return ModelSize(
+        parameters=parameters,
+        vocabulary=number("vocab_size"),
+        layers=number("num_hidden_layers", "n_layer"),
+        key_value_width=head * (number("num_key_value_heads") or heads),
+    )

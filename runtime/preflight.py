@@ -1,0 +1,223 @@
+"""Checks before any actor starts. Each problem is a string that says what is wrong, why it matters, and the remedy.
+
+What is looked at: the model directory, the data and its verifier, the output directory, memory, CPUs and disk.
+
+The estimate of memory is what the configuration comes to at its fullest, with nothing on top. Per process:
+
+    torch and the interpreter   200 MB; Ray itself 400 MB, a reward worker 100 MB
+    trainer                     16 bytes a parameter (weights, gradients and two moments in float32), 4 where only
+                                some layers are trained, 4 more for a reference; a rank 8 bytes a token of its
+                                largest microbatch and vocabulary entry (logits and log-softmax)
+    generation worker           the weights and the KV cache of all its sequences at full length, in its precision
+    object store                as configured
+
+Activations, fragmentation and what frameworks take for themselves come on top and are left out: what is refused
+here has no chance, what passes may still run out. Ray's CPUs are logical, so actors may outnumber cores; threads of
+one process may not.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from runtime.machine import Machine, this_machine
+from runtime.model_directory import TINY, ModelDirectoryProblem, ModelSize, inspect_model
+from runtime.settings import Settings
+from runtime.tasks.config import DataConfig
+from runtime.tasks.errors import DataFailure, TaskError
+from runtime.tasks.load import load_task
+from runtime.tasks.split import Split
+
+INTERPRETER_BYTES, RAY_BYTES, REWARD_WORKER_BYTES = 200_000_000, 400_000_000, 100_000_000
+_GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a run asks of this machine."""
+
+    generation_workers: int
+    worker_threads: int
+    worker_sequences: int
+    """Decoded at a time by one worker."""
+    worker_bytes_per_value: int
+    """4 for float32, 2 for bfloat16."""
+    tokens_per_sequence: int
+    """Prompt and completion at their longest."""
+    trainer_ranks: int
+    trainer_threads: int
+    microbatch_tokens: int
+    """The largest microbatch: the configured one, or a whole step where that is less."""
+    trains_all_layers: bool
+    keeps_reference: bool
+    reward_workers: int
+    object_store_bytes: int
+    checkpoints: int = 0
+    """How many are on the disk at a time, the one being written included."""
+    on_gpu: bool = False
+    """Trainer and workers keep their arrays on GPUs, so that they are left out."""
+
+
+def needs_of(settings: Settings) -> Needs | None:
+    """What the settings ask of this machine; None for a run on a cluster that is there already."""
+    cluster, engine, checkpointing = settings.cluster, settings.generation.engine, settings.checkpointing
+    if cluster.address is not None:
+        return None
+    torch_engine = engine.name == "torch"
+    tokens_per_sequence = settings.generation.max_prompt_tokens + settings.generation.max_new_tokens
+    step_tokens = settings.grpo.num_prompts_per_step * settings.grpo.num_generations_per_prompt * tokens_per_sequence
+    return Needs(
+        generation_workers=cluster.num_generation_workers,
+        worker_threads=engine.threads if engine.name == "torch" else 1,
+        worker_sequences=engine.max_batch_sequences if torch_engine else 0,
+        worker_bytes_per_value=4 if engine.precision == "float32" else 2,
+        tokens_per_sequence=tokens_per_sequence,
+        trainer_ranks=cluster.num_trainer_ranks,
+        trainer_threads=settings.policy.threads,
+        microbatch_tokens=min(settings.policy.train_microbatch_tokens, step_tokens),
+        trains_all_layers=settings.policy.train_last_layers is None,
+        keeps_reference=settings.loss_fn.reference_policy_kl_penalty > 0,
+        reward_workers=cluster.num_reward_workers,
+        object_store_bytes=cluster.object_store_memory,
+        checkpoints=checkpointing.keep + 1 if checkpointing.enabled else 0,
+        on_gpu=cluster.trainer_device == "cuda",
+    )
+
+
+def preflight(
+    *,
+    data: DataConfig,
+    model_directory: Path | None,
+    output: Path,
+    resume: bool,
+    needs: Needs | None,
+    machine: Machine | None = None,
+) -> list[str]:
+    """Every problem found; an empty list where all is well.
+
+    Args:
+        data: The `data` block. Both splits are loaded, and the verifier is tried on one answer.
+        model_directory: Of the policy; None where the package makes the tiny model.
+        output: The run's own directory.
+        resume: The run goes on in `output`.
+        needs: None for a run on other machines than this: its memory and CPUs are not looked at.
+        machine: None for this one.
+    """
+    problems = [*data_problems(data), *output_problems(output, resume=resume)]
+    size = TINY
+    try:
+        if model_directory is not None:
+            size = inspect_model(model_directory)
+    except ModelDirectoryProblem as problem:
+        problems.append(str(problem))
+    if needs is not None:
+        problems += machine_problems(needs, size, machine or this_machine())
+        problems += disk_problems(needs, size, output)
+    return problems
+
+
+def data_problems(data: DataConfig) -> list[str]:
+    """A task, a line, an option or a verifier that is wrong, with file and line where there are some."""
+    undelayed = data.model_copy(update={"delay": None})
+    splits: tuple[Split, ...] = ("training", "validation") if data.validation_size else ("training",)
+    problems: list[str] = []
+    for split in splits:
+        try:
+            task = load_task(undelayed, split)
+            reference = task.reference(0)
+            if reference is not None:
+                task.verify(0, [reference], 0)
+        except (TaskError, DataFailure) as error:
+            problems.append(str(error))
+        except Exception as error:
+            problems.append(
+                f"data.task: {type(error).__name__} while the {split} split was loaded: {error}; correct the module "
+                "or the package that it names"
+            )
+    return list(dict.fromkeys(problems))  # what both splits share is wrong once
+
+
+def output_problems(output: Path, *, resume: bool) -> Iterator[str]:
+    """A directory that cannot be written, that holds something else, or that holds nothing to resume."""
+    if not output.exists():
+        if resume:
+            yield f"{output} does not exist: there is nothing to resume; name the directory of the run, or start anew"
+            return
+        parent = next(parent for parent in output.absolute().parents if parent.exists())
+        if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+            yield f"{output} cannot be made: {parent} is not a directory that may be written; name another"
+        return
+    if not output.is_dir():
+        yield f"{output} is a file, and the run needs a directory for its metrics and checkpoints; name another"
+        return
+    try:
+        with tempfile.TemporaryFile(dir=output):
+            pass
+    except OSError as error:
+        yield f"{output} cannot be written ({error.strerror}); correct its permissions or its disk, or name another"
+    found = sorted(path.name for path in output.iterdir())
+    if found and not resume:
+        more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+        yield (
+            f"{output} is not empty ({', '.join(found[:3])}{more}): two runs would be mixed; name another directory, "
+            "empty it, or resume the run that is in it"
+        )
+    if resume and not found:
+        yield f"{output} is empty: there is nothing to resume; name the directory of the run, or start anew"
+
+
+def machine_problems(needs: Needs, size: ModelSize, machine: Machine) -> Iterator[str]:
+    """Too little memory, or more threads in one process than there are CPUs."""
+    for key, threads in (
+        ("policy.threads", needs.trainer_threads),
+        ("generation.engine.threads", needs.worker_threads),
+    ):
+        if threads > machine.cpus:
+            yield (
+                f"{key} is {threads}, and this process may use {machine.cpus} CPUs: threads that share a core wait "
+                f"for one another, which makes small models many times slower; set it to {machine.cpus} or less"
+            )
+    parts = memory_parts(needs, size)
+    needed = sum(parts.values())
+    if machine.memory_bytes is not None and needed > machine.memory_bytes:
+        listed = ", ".join(f"{what} {part / _GIB:.2f}" for what, part in parts.items())
+        yield (
+            f"the run needs about {needed / _GIB:.2f} GiB of memory ({listed}), and "
+            f"{machine.memory_bytes / _GIB:.2f} GiB are free: the system would kill it; take fewer workers, a smaller "
+            "model, generation.engine.max_batch_sequences or policy.train_microbatch_tokens, or free some memory"
+        )
+
+
+def memory_parts(needs: Needs, size: ModelSize) -> dict[str, int]:
+    """Bytes that the run needs, by what for."""
+    bytes_per_parameter = (16 if needs.trains_all_layers else 4) + 4 * needs.keeps_reference
+    logits = 8 * needs.microbatch_tokens * size.vocabulary
+    trainer = bytes_per_parameter * size.parameters + needs.trainer_ranks * logits
+    cached_values = 2 * size.layers * size.key_value_width * needs.worker_sequences * needs.tokens_per_sequence
+    worker = needs.worker_bytes_per_value * (size.parameters + cached_values)
+    arrays = not needs.on_gpu
+    return {
+        "Ray": RAY_BYTES,
+        "object store": needs.object_store_bytes,
+        "trainer": needs.trainer_ranks * INTERPRETER_BYTES + arrays * trainer,
+        "generation workers": needs.generation_workers * (INTERPRETER_BYTES + arrays * worker),
+        "reward workers": needs.reward_workers * REWARD_WORKER_BYTES,
+    }
+
+
+def disk_problems(needs: Needs, size: ModelSize, output: Path) -> Iterator[str]:
+    """Too little disk for the checkpoints: 12 bytes a parameter each (weights and two moments in float32)."""
+    needed = 12 * size.parameters * needs.checkpoints
+    place = next(place for place in (output.absolute(), *output.absolute().parents) if place.exists())
+    free = shutil.disk_usage(place).free
+    if needed > free:
+        yield (
+            f"{needs.checkpoints} checkpoints need about {needed / _GIB:.2f} GiB, and the disk of {place} has "
+            f"{free / _GIB:.2f} GiB free: the run would end at the first that does not fit; lower "
+            "checkpointing.keep, or name another output directory"
+        )

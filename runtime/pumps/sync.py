@@ -1,0 +1,73 @@
+"""The sync pump.
+
+Consumes: SyncWeights.
+Waits for: the trainer to publish the version, then every generation worker to confirm it.
+Unblocked by: the last confirmation.
+Produces: SyncFinished; then, every so many steps, a validation or a checkpoint, which the core knows nothing of.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fsm.effects import SyncWeights
+from fsm.events import SyncFinished
+from fsm.snapshot import snapshot
+from runtime.control import Control
+from runtime.ports import FleetPort, TrainerPort
+from runtime.pumps.rows import Rows
+from runtime.recorder import Recorder
+
+
+class SyncPump:
+    """Moves weights, and does what belongs between two steps.
+
+    `validation_every` and `checkpoint_every` are in steps, None for never.
+    """
+
+    def __init__(
+        self,
+        control: Control,
+        trainer: TrainerPort,
+        fleet: FleetPort,
+        rows: Rows,
+        recorder: Recorder,
+        *,
+        validation_every: int | None,
+        checkpoint_every: int | None,
+        checkpoints: Path,
+        keep: int,
+    ) -> None:
+        self._control = control
+        self._trainer = trainer
+        self._fleet = fleet
+        self._rows = rows
+        self._recorder = recorder
+        self._validation_every = validation_every
+        self._checkpoint_every = checkpoint_every
+        self._checkpoints = checkpoints
+        self._keep = keep
+
+    def sync_weights(self, sync: SyncWeights) -> None:
+        """See SyncWeights."""
+        self._control.spawn(self._sync(sync.version), f"sync of version {sync.version}")
+
+    async def checkpoint(self) -> None:
+        """Save the run as it stands, which must be between two optimizer steps.
+
+        The snapshot is taken before anything is waited for; its rows are held until they are written.
+        """
+        control = snapshot(self._control.core)
+        prompts = [group[0] for place in ("ready", "chunk", "accumulated") for group in control[place]]
+        step = control["state"]["trainer"][1]
+        path = await self._trainer.checkpoint(self._checkpoints, control, self._rows.of(prompts), self._keep)
+        self._recorder.checkpointed(step, path)
+
+    async def _sync(self, version: int) -> None:
+        if self._checkpoint_every and version % self._checkpoint_every == 0:
+            await self.checkpoint()  # now, since the trainer is at rest, and would publish after it anyway
+        await self._fleet.load(await self._trainer.publish(version))
+        if self._control.apply(SyncFinished(version)):
+            self._recorder.synced(version)
+        if not self._control.over and self._validation_every and version % self._validation_every == 0:
+            self._recorder.evaluated(version, await self._fleet.evaluate(f"validation-{version}"))

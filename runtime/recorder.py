@@ -1,0 +1,45 @@
+"""What the pumps tell whoever keeps records: metrics, progress, the end of the run. Nothing is decided here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from fsm.effects import ClosedStep
+from runtime.generation.evaluation import Evaluation
+from runtime.groups import GroupReceipt
+from runtime.training.step_metrics import StepMetrics
+
+
+class Recorder(Protocol):
+    """Takes notes. No method blocks."""
+
+    def received(self, receipt: GroupReceipt) -> None:
+        """The group was just taken by the core."""
+
+    def late_answer(self) -> None:
+        """An answer came for an attempt that was over (D2)."""
+
+    def worker_busy(self, worker: str, busy_s: float) -> None:
+        """How long a worker has generated since it was made."""
+
+    def worker_lost(self, worker: str, reason: str) -> None:
+        """A generation worker died and is made anew."""
+
+    def trained(self, metrics: StepMetrics) -> None:
+        """An optimizer step is done, and the core will be told next."""
+
+    def closed(self, step: ClosedStep) -> None:
+        """A step is closed."""
+
+    def synced(self, version: int) -> None:
+        """Every worker runs the version, and the core knows."""
+
+    def evaluated(self, step: int, evaluation: Evaluation) -> None:
+        """A validation is done."""
+
+    def checkpointed(self, step: int, path: Path) -> None:
+        """A checkpoint is written."""
+
+    def stalled(self, idle_s: float, waits_for: str) -> None:
+        """The watchdog saw no progress (W2)."""

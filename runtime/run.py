@@ -1,0 +1,211 @@
+"""A run from its settings to its summary, in the process that was asked for it."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from fsm.errors import ConfigError, EvenstepError
+from fsm.setup import set_up
+from runtime.generation.config import VllmEngineConfig
+from runtime.generation.vllm_setup import VllmMissing, check_vllm_installed
+from runtime.memory import PeakMemory
+from runtime.messages import Message, Notice, Outcome
+from runtime.metric_writers import METRICS_FILE
+from runtime.plot import plot_run
+from runtime.preflight import needs_of, preflight
+from runtime.ray_session import ray_session
+from runtime.settings import SMOLLM2, TINY, Settings, TransferQueuePlaneConfig
+from runtime.summary import Summary, make_summary
+from runtime.tasks.errors import TaskError
+from runtime.tasks.load import load_task
+from runtime.transfer_queue.installed import TransferQueueMissing, check_transfer_queue_installed
+
+if TYPE_CHECKING:
+    from runtime.controller import RunPlan
+
+Listener = Callable[[Message], None]
+
+
+class RunFailed(EvenstepError):
+    """A run ended with an error that no rule foresees; the message has what the actor raised, and where."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What a run leaves."""
+
+    outcome: Outcome
+    summary: Summary
+    places: dict[str, Path]
+    """Where its files are."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The summary, and what the controller says of its own cost and of what went wrong."""
+        outcome = self.outcome
+        return {
+            **self.summary,
+            "status": outcome.status,
+            "error": outcome.error,
+            "core_s": round(outcome.core_s, 3),
+            "control_cpu_s": round(outcome.control_cpu_s, 3),
+            "late_answers": outcome.late_answers,
+            "worker_restarts": outcome.worker_restarts,
+        }
+
+
+def check_run(settings: Settings, output: Path, *, resume: bool) -> tuple[int, int]:
+    """Refuse what cannot run before any process starts. Returns the numbers of training and held-out prompts.
+
+    Raises ConfigError, which lists every problem.
+    """
+    name = settings.policy.model_name
+    problems = preflight(
+        data=settings.data,
+        model_directory=None if name in (TINY, SMOLLM2) else Path(name),
+        output=output,
+        resume=resume,
+        needs=needs_of(settings),
+    )
+    if isinstance(settings.generation.engine, VllmEngineConfig):
+        try:
+            check_vllm_installed()
+        except VllmMissing as missing:
+            problems.append(str(missing))
+    if isinstance(settings.data_plane, TransferQueuePlaneConfig):
+        try:
+            check_transfer_queue_installed()
+        except TransferQueueMissing as missing:
+            problems.append(str(missing))
+    if problems:
+        raise ConfigError("\n  - ".join(["the run cannot start:", *problems]))
+    try:
+        num_prompts = load_task(settings.data, "training").num_prompts
+        held_out = load_task(settings.data, "validation").num_prompts if settings.data.validation_size else 0
+    except TaskError as error:
+        raise ConfigError(f"the run cannot start: {error}") from None
+    set_up(settings, num_prompts)
+    return num_prompts, held_out
+
+
+def run_training(settings: Settings, output: Path, *, resume: bool, listener: Listener) -> RunResult:
+    """Run to the end. `listener` is told what happens, in this thread.
+
+    A KeyboardInterrupt ends the run early, with a checkpoint where they are enabled; a second one at once.
+    Raises ConfigError, and what ended the run otherwise.
+    """
+    began_s = time.monotonic()
+    num_prompts, held_out = check_run(settings, output, resume=resume)
+    output.mkdir(parents=True, exist_ok=True)
+    config = settings.model_dump(mode="json")
+    (output / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
+    with PeakMemory() as memory, ray_session(settings):
+        outcome = _run_on_ray(settings, output, num_prompts, held_out, resume, listener)
+    places = {"metrics": output / METRICS_FILE}
+    if outcome.trace is not None:
+        places["event log"] = outcome.trace
+    if outcome.checkpoint is not None:
+        places["checkpoint"] = outcome.checkpoint
+    if settings.logger.plot and outcome.closed:
+        places["plot"] = plot_run(output / METRICS_FILE, output / "plot.png")
+    summary = make_summary(
+        accuracy_before=outcome.accuracy_before,
+        accuracy_after=outcome.accuracy_after,
+        closed=outcome.closed,
+        balance=outcome.balance,
+        wall_s=time.monotonic() - began_s,
+        rl_s=outcome.rl_s,
+        peak_memory_bytes=memory.peak_bytes,
+        trace=outcome.trace,
+        seed=settings.seed,
+        config=config,
+    )
+    return RunResult(outcome, summary, places)
+
+
+def _run_on_ray(
+    settings: Settings, output: Path, num_prompts: int, held_out: int, resume: bool, listener: Listener
+) -> Outcome:
+    """Ray and what needs it are imported here, after the session has set its environment."""
+    from runtime.actors.naming import Names
+    from runtime.controller import RunPlan
+
+    names = Names(settings.cluster.run_name or time.strftime("run-%Y%m%d-%H%M%S"), settings.cluster.namespace)
+    listener(Notice(f"preparing the model {settings.policy.model_name}"))
+    model_directory = _prepare_model(settings, output / "model")
+    plan = RunPlan(settings, names, num_prompts, held_out, model_directory, output.resolve(), resume)
+    with _sigterm_interrupts():
+        return drive(plan, listener)
+
+
+@contextmanager
+def _sigterm_interrupts() -> Iterator[None]:
+    """What schedulers send before they kill ends a run as Ctrl-C does. Signals belong to the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def drive(plan: RunPlan, listener: Listener) -> Outcome:
+    """Start a controller on the Ray session that is there, and hear it out. See `run_training` for interrupts.
+
+    Raises RunFailed.
+    """
+    import ray
+    from ray.exceptions import RayError
+
+    from runtime.actors.naming import start_actor
+    from runtime.controller import Controller
+
+    controller = start_actor(Controller, {**plan.names.options("controller"), "num_cpus": 0}, plan)
+    stream: Any = controller.run.remote()
+    interrupted = False
+    try:
+        while True:
+            try:
+                for reference in stream:
+                    message: Message = ray.get(reference)
+                    if isinstance(message, Outcome):
+                        return message
+                    listener(message)
+            except KeyboardInterrupt:
+                if interrupted:
+                    raise
+                interrupted = True
+                listener(Notice("interrupted: the run ends after what it is doing; interrupt again to end it at once"))
+                ray.get(controller.interrupt.remote())
+    except RayError as error:
+        raise RunFailed(f"the run failed: {error}") from error
+    finally:
+        ray.kill(controller)
+
+
+def _prepare_model(settings: Settings, directory: Path) -> Path:
+    """In a process of its own, which ends with it: this one never imports torch."""
+    import ray
+
+    def prepare(settings: Settings, directory: Path) -> Path:
+        from runtime.models.prepare import prepare_model
+
+        return prepare_model(settings, directory)
+
+    task: Any = ray.remote(num_cpus=1, max_calls=1)(prepare)
+    path: Path = ray.get(task.remote(settings, directory.resolve()))
+    return path

@@ -1,0 +1,109 @@
+"""The records of a run: metrics, and messages to the process that started it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from fsm.core import Core, Transition
+from fsm.effects import ClosedStep
+from runtime.generation.evaluation import Evaluation
+from runtime.groups import GroupReceipt
+from runtime.messages import Message, Notice, StepDone, Validated
+from runtime.metric_writers import MetricsWriter
+from runtime.metrics import StepMeter
+from runtime.training.step_metrics import StepMetrics
+
+
+class RunRecorder:
+    """The Recorder of a real run. It is also the core's observer, once it has been given the core."""
+
+    def __init__(
+        self,
+        meter: StepMeter,
+        writers: Sequence[MetricsWriter],
+        event_log: Callable[[Transition], None] | None,
+        send: Callable[[Message], None],
+    ) -> None:
+        self._meter = meter
+        self._writers = writers
+        self._event_log = event_log
+        self._send = send
+        self._began_s = time.monotonic()
+        self.core: Core
+        self.workers_lost = 0
+        self.last_checkpoint: Path | None = None
+        self.last_close_s: float | None = None
+        """When a step last closed and was synced, on the monotonic clock."""
+
+    def observe(self, transition: Transition) -> None:
+        """The core's observer."""
+        if self._event_log is not None:
+            self._event_log(transition)
+        self._meter.observe(transition, self.core.state, time.monotonic())
+
+    def received(self, receipt: GroupReceipt) -> None:
+        """See Recorder."""
+        self._meter.receive(receipt)
+
+    def late_answer(self) -> None:
+        """See Recorder."""
+        self._meter.late_answer()
+
+    def worker_busy(self, worker: str, busy_s: float) -> None:
+        """See Recorder."""
+        self._meter.worker_busy(worker, busy_s)
+
+    def worker_lost(self, worker: str, reason: str) -> None:
+        """See Recorder."""
+        self.workers_lost += 1
+        self._send(Notice(f"generation worker {worker} died and is made anew: {reason.splitlines()[0]}"))
+
+    def trained(self, metrics: StepMetrics) -> None:
+        """See Recorder."""
+        self._meter.trained(metrics)
+
+    def closed(self, step: ClosedStep) -> None:
+        """See Recorder; its record follows when its weights are synced."""
+
+    def synced(self, version: int) -> None:
+        """See Recorder."""
+        self.last_close_s = time.monotonic()
+        self.flush()
+
+    def flush(self) -> None:
+        """Write the records that are complete."""
+        for record in self._meter.take():
+            line = record.as_json()
+            for writer in self._writers:
+                writer.write("step", line)
+            self._send(StepDone(line))
+
+    def finish(self) -> None:
+        """The run is over."""
+        self._meter.close(time.monotonic())
+        self.flush()
+
+    def evaluated(self, step: int, evaluation: Evaluation) -> None:
+        """See Recorder."""
+        line = {
+            "step": step,
+            "time_s": time.monotonic() - self._began_s,
+            "accuracy": evaluation.accuracy,
+            "mean_reward": evaluation.mean_reward,
+            "rollouts": evaluation.rollouts,
+            "start_weight": evaluation.start_weight,
+            "end_weight": evaluation.end_weight,
+        }
+        for writer in self._writers:
+            writer.write("validation", line)
+        self._send(Validated(step, evaluation.accuracy))
+
+    def checkpointed(self, step: int, path: Path) -> None:
+        """See Recorder."""
+        self.last_checkpoint = path
+
+    def stalled(self, idle_s: float, waits_for: str) -> None:
+        """See Recorder."""
+        self._send(Notice(f"no progress for {idle_s:.0f} s: {waits_for}"))

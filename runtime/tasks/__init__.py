@@ -1,0 +1,1 @@
+"""Tasks: where prompts come from, and what a completion is worth."""

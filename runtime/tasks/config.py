@@ -1,0 +1,140 @@
+"""The `data:` block: which task, how much of it, and what is held out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from fsm.strict import Strict
+
+
+class _Characters(Strict):
+    min_length: int = Field(default=3, ge=1, description="Fewest characters to reorder.")
+    max_length: int = Field(
+        default=8, ge=1, description="Most characters to reorder; shorter texts are padded to it with blanks in front."
+    )
+    reward: Literal["exact", "partial"] = Field(
+        default="exact",
+        description="exact: 1 for the right answer, else 0; partial: the share of the places that are right.",
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.min_length > self.max_length:
+            raise ValueError(
+                f"min_length {self.min_length} is above max_length {self.max_length}: swap them, or make them equal"
+            )
+        return self
+
+
+class ReverseTaskConfig(_Characters):
+    """Reverse a few letters: `hello>` becomes `olleh`."""
+
+    name: Literal["reverse"] = Field(default="reverse", description="Reverse a few letters.")
+    letters: int = Field(default=26, ge=2, le=26, description="Letters that occur, from a on.")
+
+
+class SortTaskConfig(_Characters):
+    """Sort a few digits: `3141>` becomes `1134`."""
+
+    name: Literal["sort"] = Field(default="sort", description="Sort a few digits.")
+
+
+class ReasoningGymTaskConfig(Strict):
+    """Any procedural task of reasoning-gym, rated by its own scorer."""
+
+    name: Literal["reasoning_gym"] = Field(default="reasoning_gym", description="A task of reasoning-gym.")
+    dataset: str = Field(min_length=1, description="Its name there, such as chain_sum.")
+    options: dict[str, Any] = Field(
+        default_factory=dict, description="Its options there; seed and size come from the data block."
+    )
+    answer_pattern: str | None = Field(
+        default=None,
+        description="Regular expression with one group, whose last match in a completion is rated; null: rate it all.",
+    )
+    correct_at: float = Field(default=0.99, gt=0, le=1, description="Score from which on an answer counts as correct.")
+    reward: Literal["binary", "score"] = Field(
+        default="binary", description="binary: 1 for correct, else 0; score: what the scorer gives."
+    )
+    junk_at_most: float = Field(
+        default=0.05,
+        ge=0,
+        lt=1,
+        description="Scores up to this are a reward of 0: some scorers give crumbs for anything, which are no signal.",
+    )
+
+
+class JsonlTaskConfig(Strict):
+    """Lines of `{"prompt": …, "answer": …}` and a function that rates a completion against the answer."""
+
+    name: Literal["jsonl"] = Field(default="jsonl", description="A file of prompts and answers.")
+    path: Path = Field(strict=False, description="The file, one JSON object with prompt and answer a line.")
+    validation_path: Path | None = Field(
+        default=None, strict=False, description="File of held-out lines; null: a fraction of path is held out."
+    )
+    verifier: str = Field(
+        default="runtime.tasks.verifiers:exact",
+        description="module:function, called with completion and answer; returns a reward in [0, 1] or a bool.",
+    )
+    correct_at: float = Field(default=1.0, gt=0, le=1, description="Reward from which on an answer counts as correct.")
+
+
+TaskConfig = Annotated[
+    ReverseTaskConfig | SortTaskConfig | ReasoningGymTaskConfig | JsonlTaskConfig, Field(discriminator="name")
+]
+
+
+class DelayConfig(Strict):
+    """Make every verdict of training take a while: log-normal, so that some take far longer than most.
+
+    For benchmarks of overlap. A verdict's delay depends on seed, prompt and sibling alone.
+    """
+
+    median_s: float = Field(default=0.3, gt=0, description="Median delay of a verdict, in seconds.")
+    sigma: float = Field(
+        default=0.6, ge=0, description="Standard deviation of the delay's logarithm; 0 makes all delays equal."
+    )
+    min_s: float = Field(default=0.0, ge=0, description="Shortest delay, in seconds.")
+    max_s: float = Field(default=1.0, gt=0, description="Longest delay, in seconds.")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if not self.min_s <= self.median_s <= self.max_s:
+            raise ValueError(f"min_s {self.min_s}, median_s {self.median_s} and max_s {self.max_s}: put them in order")
+        return self
+
+
+class DataConfig(Strict):
+    """Prompts for training and validation."""
+
+    task: TaskConfig = Field(default=ReverseTaskConfig(), description="The task and its options.")
+    num_prompts: int = Field(
+        default=65_536, ge=1, description="Prompts of an epoch for tasks that draw them; a file has its lines."
+    )
+    seed: int = Field(default=0, ge=0, description="Seed of the prompts that are drawn and of their order.")
+    shuffle: bool = Field(default=False, description="Another order each epoch; of use for files.")
+    validation_size: int = Field(default=256, ge=0, description="Held-out prompts to measure accuracy on.")
+    held_out_fraction: float = Field(
+        default=0.1, ge=0, le=0.9, description="Share of all possible prompts that is never trained on."
+    )
+    prompt_template: str = Field(default="{prompt}", description="Text around the task's prompt.")
+    chat: bool = Field(
+        default=False, description="Put the prompt through the tokenizer's chat template, as the user's message."
+    )
+    system_prompt: str | None = Field(default=None, description="System message of the chat; null: the template's own.")
+    max_turns: int = Field(default=8, ge=1, description="Most turns of the policy, in tasks of several turns.")
+    delay: DelayConfig | None = Field(
+        default=None, description="Delay of every verdict in training, for benchmarks; null: none."
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if "{prompt}" not in self.prompt_template:
+            raise ValueError(
+                f"prompt_template {self.prompt_template!r} has no {{prompt}}: every prompt would be the same"
+            )
+        if self.system_prompt is not None and not self.chat:
+            raise ValueError("system_prompt needs chat: true; without a chat template put it into prompt_template")
+        return self

@@ -1,0 +1,204 @@
+"""From prompt groups to padded microbatches within a token budget.
+
+The same groups in the same order always give the same microbatches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from runtime.groups import Rollout, RolloutGroup
+from runtime.training.advantages import group_advantages
+from runtime.training.config import LossConfig
+from runtime.training.overlong import in_the_loss, shaped_rewards
+
+PAD_TOKEN = 0
+"""Fills the tail of short rows. It is neither attended to nor trained on, so any token will do."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainingSequence:
+    """A rollout and its advantage, the same for each of its tokens."""
+
+    rollout: Rollout
+    advantage: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Microbatch:
+    """Rollouts of one forward and backward pass, padded on the right to T tokens.
+
+    Column t of every array is about token t, as in `Rollout`; column 0 is never trained on.
+    """
+
+    token_ids: Tensor
+    """int64, (sequences, T)."""
+    attention_mask: Tensor
+    """int64, (sequences, T): 1 for tokens, 0 for padding."""
+    loss_mask: Tensor
+    """bool, (sequences, T): the sampled tokens."""
+    generation_logprobs: Tensor
+    """float32, (sequences, T): under the weights that sampled; 0 where loss_mask is false."""
+    advantages: Tensor
+    """float32, (sequences,)."""
+
+    def to(self, device: torch.device) -> Microbatch:
+        """The same microbatch on a device."""
+        return Microbatch(
+            token_ids=self.token_ids.to(device),
+            attention_mask=self.attention_mask.to(device),
+            loss_mask=self.loss_mask.to(device),
+            generation_logprobs=self.generation_logprobs.to(device),
+            advantages=self.advantages.to(device),
+        )
+
+
+def check_rollout(rollout: Rollout, *, where: str, max_total_sequence_length: int, vocabulary: int) -> None:
+    """Refuse a rollout that cannot be trained on.
+
+    Args:
+        rollout: The rollout.
+        where: How to name it, as in "rollout 3 of prompt 17".
+        max_total_sequence_length: Longest rollout accepted, in tokens.
+        vocabulary: Number of tokens that the model knows.
+
+    Raises:
+        ValueError: Arrays of different lengths; more tokens than accepted; no sampled token; a sampled token
+            without a context; a token that the model does not know; a log-probability that is not finite.
+    """
+    tokens = len(rollout.token_ids)
+    if not tokens == len(rollout.loss_mask) == len(rollout.logprobs):
+        raise ValueError(
+            f"{where} has {tokens} token_ids, {len(rollout.loss_mask)} loss_mask and {len(rollout.logprobs)} "
+            "logprobs: the generation engine must give one of each a token"
+        )
+    if tokens > max_total_sequence_length:
+        raise ValueError(
+            f"{where} has {tokens} tokens, more than policy.max_total_sequence_length = "
+            f"{max_total_sequence_length}: raise it, or lower the generation limit"
+        )
+    if not rollout.loss_mask.any():
+        raise ValueError(f"{where} has no sampled token: leave room for at least one after the prompt")
+    if rollout.loss_mask[0]:
+        raise ValueError(f"{where} has a sampled token without a context: start its prompt with at least one token")
+    if rollout.token_ids.min() < 0 or rollout.token_ids.max() >= vocabulary:
+        raise ValueError(
+            f"{where} has tokens from {rollout.token_ids.min()} to {rollout.token_ids.max()}, but the model "
+            f"knows 0 to {vocabulary - 1}: generate and train with the same tokenizer and model"
+        )
+    if not np.isfinite(rollout.logprobs[rollout.loss_mask]).all():
+        raise ValueError(f"{where} has a log-probability that is not finite: the generation engine must give all")
+
+
+def training_sequences(
+    groups: Sequence[RolloutGroup],
+    config: LossConfig,
+    *,
+    max_total_sequence_length: int,
+    vocabulary: int,
+) -> list[TrainingSequence]:
+    """The rollouts of whole groups that are trained on, with their advantages.
+
+    Rewards are shaped, advantages computed within each group, and rollouts that overlong filtering
+    masks left out, in this order: a masked rollout still counts in the baseline of its siblings.
+
+    Raises:
+        ValueError: A rollout cannot be trained on (`check_rollout`), or a group has no usable rewards.
+    """
+    sequences = []
+    for group in groups:
+        for number, rollout in enumerate(group.rollouts):
+            check_rollout(
+                rollout,
+                where=f"rollout {number} of prompt {group.prompt}",
+                max_total_sequence_length=max_total_sequence_length,
+                vocabulary=vocabulary,
+            )
+        advantages = group_advantages(
+            np.array([shaped_rewards(group, config)]),
+            normalize_rewards=config.normalize_rewards,
+            use_leave_one_out_baseline=config.use_leave_one_out_baseline,
+        )[0]
+        sequences += [
+            TrainingSequence(rollout, float(advantage))
+            for rollout, advantage in zip(group.rollouts, advantages, strict=True)
+            if in_the_loss(rollout, config)
+        ]
+    return sequences
+
+
+def plan_microbatches(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
+    """Cut sequences into microbatches of at most `token_budget` tokens, padding included.
+
+    Sequences are taken from longest to shortest (equal ones in their order), and each microbatch is
+    filled before the next begins: rows of like length share one, so that little is padding.
+
+    Args:
+        lengths: Length of each sequence, in tokens.
+        token_budget: Most rows × longest row of a microbatch.
+
+    Returns:
+        For each microbatch the indices into `lengths`; each index occurs once.
+
+    Raises:
+        ValueError: A sequence alone exceeds the budget.
+    """
+    plan: list[list[int]] = []
+    longest = 0
+    for index in sorted(range(len(lengths)), key=lambda index: (-lengths[index], index)):
+        if lengths[index] > token_budget:
+            raise ValueError(
+                f"sequence {index} has {lengths[index]} tokens, more than the budget of {token_budget}: "
+                "raise policy.train_microbatch_tokens"
+            )
+        if plan and (len(plan[-1]) + 1) * longest <= token_budget:
+            plan[-1].append(index)
+        else:
+            plan.append([index])
+            longest = lengths[index]
+    return plan
+
+
+def pad(sequences: Sequence[TrainingSequence]) -> Microbatch:
+    """Put sequences into one microbatch, padded on the right to the longest."""
+    shape = (len(sequences), max(len(sequence.rollout.token_ids) for sequence in sequences))
+    token_ids = np.full(shape, PAD_TOKEN, dtype=np.int64)
+    attention_mask = np.zeros(shape, dtype=np.int64)
+    loss_mask = np.zeros(shape, dtype=np.bool_)
+    logprobs = np.zeros(shape, dtype=np.float32)
+    for row, sequence in enumerate(sequences):
+        rollout = sequence.rollout
+        tokens = len(rollout.token_ids)
+        token_ids[row, :tokens] = rollout.token_ids
+        attention_mask[row, :tokens] = 1
+        loss_mask[row, :tokens] = rollout.loss_mask
+        logprobs[row, :tokens] = np.where(rollout.loss_mask, rollout.logprobs, 0.0)
+    return Microbatch(
+        token_ids=torch.from_numpy(token_ids),
+        attention_mask=torch.from_numpy(attention_mask),
+        loss_mask=torch.from_numpy(loss_mask),
+        generation_logprobs=torch.from_numpy(logprobs),
+        advantages=torch.tensor([sequence.advantage for sequence in sequences], dtype=torch.float32),
+    )
+
+
+def microbatches(sequences: Sequence[TrainingSequence], token_budget: int) -> list[Microbatch]:
+    """Pack sequences by length into padded microbatches of at most `token_budget` tokens."""
+    lengths = [len(sequence.rollout.token_ids) for sequence in sequences]
+    return [pad([sequences[index] for index in plan]) for plan in plan_microbatches(lengths, token_budget)]
+
+
+def empty_microbatch() -> Microbatch:
+    """One row of padding that trains nothing: what a rank computes while others have more microbatches."""
+    return Microbatch(
+        token_ids=torch.full((1, 2), PAD_TOKEN),
+        attention_mask=torch.ones((1, 2), dtype=torch.int64),
+        loss_mask=torch.zeros((1, 2), dtype=torch.bool),
+        generation_logprobs=torch.zeros((1, 2)),
+        advantages=torch.zeros(1),
+    )

@@ -1,0 +1,86 @@
+"""AdamW, learning-rate schedules, and the gradient's scaling and clipping."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+
+from runtime.training.config import ConstantSchedule, OptimizerConfig
+from runtime.training.fsdp import whole
+
+
+def adamw(parameters: Iterable[nn.Parameter], config: OptimizerConfig) -> torch.optim.AdamW:
+    """AdamW (arXiv:1711.05101) over trainable parameters; weight decay is for matrices only.
+
+    Raises:
+        ValueError: There is nothing to train.
+    """
+    trained = list(parameters)
+    if not trained:
+        raise ValueError("no parameter is trainable: set policy.train_last_layers to null, or to 1 or more")
+    return torch.optim.AdamW(
+        [
+            {"params": [p for p in trained if p.ndim >= 2], "weight_decay": config.weight_decay},
+            {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
+        ],
+        lr=config.lr,
+        betas=config.betas,
+        eps=config.eps,
+    )
+
+
+def learning_rate(step: int, config: OptimizerConfig) -> float:
+    """The learning rate of a step, counted from 0.
+
+    Warm-up: lr × (step + 1) / warmup_steps while step < warmup_steps. After it constant; or, with p going
+    from 0 at the end of the warm-up to 1 at total_steps and staying there, and m = min_lr_ratio,
+    linear: lr × (1 − (1 − m) p); cosine: lr × (m + (1 − m) (1 + cos π p) / 2) (arXiv:1608.03983).
+    """
+    schedule = config.schedule
+    if step < schedule.warmup_steps:
+        return config.lr * (step + 1) / schedule.warmup_steps
+    if isinstance(schedule, ConstantSchedule):
+        return config.lr
+    progress = min((step - schedule.warmup_steps) / (schedule.total_steps - schedule.warmup_steps), 1.0)
+    height = 1 - progress if schedule.name == "linear" else (1 + math.cos(math.pi * progress)) / 2
+    return config.lr * (schedule.min_lr_ratio + (1 - schedule.min_lr_ratio) * height)
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
+    """Give all parameters of an optimizer a learning rate."""
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+
+
+def scale_and_clip_gradients(
+    parameters: Iterable[nn.Parameter], *, divisor: float, max_grad_norm: float | None
+) -> float:
+    """Divide the gradient and clip its Euclidean norm, in one pass, in place.
+
+    Args:
+        parameters: Parameters whose gradients count; those without one are passed over. They may be sharded.
+        divisor: What the accumulated gradient is divided by, above 0.
+        max_grad_norm: Largest norm afterwards; None for no bound.
+
+    Returns:
+        The norm after the division and before the clip.
+
+    Raises:
+        FloatingPointError: The norm is not finite; the gradients are left as they were.
+    """
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    norm = whole(torch.nn.utils.get_total_norm(gradients)).item() / divisor
+    if not math.isfinite(norm):
+        raise FloatingPointError(
+            f"the gradient norm is {norm}: the weights were left as they are; look at the rewards and "
+            "log-probabilities of this step, lower the learning rate, or compute in float32"
+        )
+    scale = 1 / divisor
+    if max_grad_norm is not None and norm > max_grad_norm:
+        scale *= max_grad_norm / norm
+    for gradient in gradients:
+        gradient.mul_(scale)
+    return norm

@@ -1,0 +1,127 @@
+"""What a trainer needs to go on exactly where it was: safetensors and JSON, no pickle.
+
+A directory holds
+
+    config.json          the model's configuration   } together a Hugging Face model directory
+    model.safetensors    the weights, float32        }
+    trainer.safetensors  AdamW's moments and steps by parameter name, the random state of torch
+    trainer.json         the version, and what the files are
+
+Tensors are whole, whatever the number of ranks, so that a run may go on with another number.
+Accumulated gradients of an unfinished step are not saved: its groups are trained again.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from runtime.training.fsdp import sharded_like, whole
+from runtime.training.model import trainable_parameters
+from runtime.training.ranks import Ranks
+from runtime.training.weights import load_weights, named_weights
+
+FORMAT = "evenstep trainer 1"
+MOMENTS = ("exp_avg", "exp_avg_sq")
+RANDOM_CPU = "random/cpu"
+RANDOM_DEVICE = "random/device"
+
+
+def save_state(
+    directory: Path, *, model: PreTrainedModel, optimizer: torch.optim.AdamW, version: int, ranks: Ranks
+) -> None:
+    """Write a trainer's state. A collective: every rank must call it; rank 0 writes, and all wait for it.
+
+    Args:
+        directory: Must not exist, or be empty. Writing aside and renaming is the caller's.
+        model: The policy.
+        optimizer: Its optimizer.
+        version: Optimizer steps done.
+        ranks: The trainer's ranks.
+
+    Raises:
+        FileExistsError: The directory has files in it.
+    """
+    writer = ranks.rank == 0
+    if writer:
+        directory.mkdir(parents=True, exist_ok=True)
+        if any(directory.iterdir()):
+            raise FileExistsError(f"{directory} is not empty: save into a directory of its own")
+    weights = _gathered(dict(named_weights(model)), keep=writer)
+    moments = _gathered(_optimizer_tensors(model, optimizer), keep=writer)
+    if writer:
+        model.config.save_pretrained(directory)
+        save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
+        save_file(moments | _random_state(ranks.device), directory / "trainer.safetensors")
+        (directory / "trainer.json").write_text(json.dumps({"format": FORMAT, "version": version}) + "\n")
+    ranks.wait_for_all()
+
+
+def load_state(directory: Path, *, model: PreTrainedModel, optimizer: torch.optim.AdamW, ranks: Ranks) -> int:
+    """Read what `save_state` wrote, on every rank, into a model and its optimizer; return the version.
+
+    Raises:
+        FileNotFoundError: A file is missing.
+        ValueError: The directory is of another format, model or set of trained parameters.
+    """
+    description = json.loads((directory / "trainer.json").read_text())
+    if description["format"] != FORMAT:
+        raise ValueError(f"{directory} has format {description['format']!r}, this reads {FORMAT!r}: use its evenstep")
+    stored = load_file(directory / "trainer.safetensors")
+    random_cpu = stored.pop(RANDOM_CPU)
+    random_device = stored.pop(RANDOM_DEVICE, None)
+    _load_optimizer(model, optimizer, stored)
+    load_weights(model, load_file(directory / "model.safetensors"))
+    torch.set_rng_state(random_cpu)
+    if random_device is not None and ranks.device.type == "cuda":
+        torch.cuda.set_rng_state(random_device, ranks.device)
+    return int(description["version"])
+
+
+def _random_state(device: torch.device) -> dict[str, Tensor]:
+    """torch's random state on the CPU, and on the GPU where there is one."""
+    if device.type == "cuda":
+        return {RANDOM_CPU: torch.get_rng_state(), RANDOM_DEVICE: torch.cuda.get_rng_state(device)}
+    return {RANDOM_CPU: torch.get_rng_state()}
+
+
+def _gathered(tensors: dict[str, Tensor], *, keep: bool) -> dict[str, Tensor]:
+    """The whole tensors on the CPU, one at a time; where they are not kept, only take part in gathering."""
+    kept = {}
+    for name, tensor in tensors.items():
+        full = whole(tensor.detach())
+        if keep:
+            kept[name] = full.cpu().contiguous()
+    return kept
+
+
+def _optimizer_tensors(model: PreTrainedModel, optimizer: torch.optim.AdamW) -> dict[str, Tensor]:
+    """AdamW's state by `kind/parameter`; empty before the first step."""
+    return {
+        f"{kind}/{name}": optimizer.state[parameter][kind]
+        for name, parameter in trainable_parameters(model)
+        if parameter in optimizer.state
+        for kind in (*MOMENTS, "step")
+    }
+
+
+def _load_optimizer(model: PreTrainedModel, optimizer: torch.optim.AdamW, stored: dict[str, Tensor]) -> None:
+    parameters = dict(trainable_parameters(model))
+    saved = {name.split("/", 1)[1] for name in stored}
+    if saved and saved != parameters.keys():
+        raise ValueError(
+            f"the checkpoint trained {len(saved)} parameters and this trainer has {len(parameters)}, of "
+            f"which {len(saved & parameters.keys())} are the same: set policy.train_last_layers as it was"
+        )
+    optimizer.state.clear()
+    for name in saved:
+        parameter = parameters[name]
+        optimizer.state[parameter] = {
+            "step": stored[f"step/{name}"],
+            **{kind: sharded_like(stored[f"{kind}/{name}"], parameter) for kind in MOMENTS},
+        }

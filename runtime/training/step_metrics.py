@@ -1,0 +1,44 @@
+"""The metrics of one finished step, apart from the code that needs torch: the controller reads them too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class StepMetrics:
+    """Metrics of one finished step. Means are over the trained tokens unless said otherwise."""
+
+    version: int
+    """The version after the step."""
+    loss: float
+    """The loss that was minimised, divided as its aggregation says."""
+    grad_norm: float
+    """Euclidean norm of the gradient before clipping."""
+    lr: float
+    """Learning rate of the step."""
+    kl: float
+    """k3 estimate of KL(generating policy ‖ policy that trains), nats a token."""
+    reference_kl: float | None
+    """k3 estimate of KL(policy that trains ‖ reference), nats a token; None without a reference."""
+    entropy: float
+    """Nats a token."""
+    clip_fraction: float
+    """Share of tokens whose gradient the clip took away; 0 by construction under `old_policy: recomputed`."""
+    importance_weight_mean: float
+    """Mean of π_train / π_generation before truncation; 1 when on-policy."""
+    importance_weight_max: float
+    tokens: int
+    """Sampled tokens trained on."""
+    sequences: int
+    """Rollouts trained on."""
+    masked_sequences: int
+    """Rollouts left out of the loss by overlong filtering."""
+    groups: int
+    reward: float
+    """Mean reward of all rollouts of the step, before shaping."""
+    staleness_mean: float
+    """Over groups."""
+    staleness_max: int
+    seconds: float
+    """Time this rank spent in `accumulate` and `finish_step`."""

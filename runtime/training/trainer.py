@@ -1,0 +1,266 @@
+"""StepTrainer: one optimizer step out of as many chunks as it takes.
+
+    accumulate(groups, version)   any number of times: adds the undivided gradient of whole prompt groups
+    finish_step()                 divides once by what the step really accumulated, clips, steps, zeroes
+    discard()                     drops what an unfinished step accumulated
+
+The gradient of a sum is the sum of the gradients, and nothing is divided before the end: so the update
+depends on which groups were trained, and not on how they were cut into chunks and microbatches.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from runtime.groups import RolloutGroup
+from runtime.training.batching import Microbatch, empty_microbatch, microbatches, training_sequences
+from runtime.training.config import LossConfig, OptimizerConfig, PolicyConfig
+from runtime.training.fsdp import shard_model
+from runtime.training.loss import normaliser, policy_loss
+from runtime.training.model import (
+    check_context,
+    freeze_all_but_last_layers,
+    load_causal_lm,
+    token_logprobs,
+    trainable_parameters,
+    vocabulary_size,
+)
+from runtime.training.optim import adamw, learning_rate, scale_and_clip_gradients, set_learning_rate
+from runtime.training.ranks import Ranks, alone
+from runtime.training.state import load_state, save_state
+from runtime.training.step_metrics import StepMetrics
+from runtime.training.totals import GroupSums, LossSums, step_metrics, total_over_ranks
+from runtime.training.weights import WeightArray, state_numpy
+
+
+class StepTrainer:
+    """A policy, its optimizer, and the step under way.
+
+    With several ranks each has a StepTrainer, and all call the same methods in the same order, each
+    `accumulate` with the rank's own share of the chunk (`share_of_rank`), which may be empty.
+
+    Args:
+        policy: The model and its batches. Its `threads` are set for the whole process.
+        loss: The loss.
+        optimizer: AdamW and its schedule.
+        temperature: That of sampling: the policy is softmax(logits / temperature).
+        ranks: Where it runs; None: alone, on the CPU.
+
+    Raises:
+        FileNotFoundError: `policy.model_name` is not a model directory.
+        ValueError: The model takes fewer tokens than `max_total_sequence_length`, or has fewer layers than
+            `train_last_layers`.
+    """
+
+    def __init__(
+        self,
+        policy: PolicyConfig,
+        loss: LossConfig,
+        optimizer: OptimizerConfig,
+        *,
+        temperature: float = 1.0,
+        ranks: Ranks | None = None,
+    ) -> None:
+        if not temperature > 0:
+            raise ValueError(f"temperature is {temperature}: the trainer needs that of sampling, above 0")
+        torch.set_num_threads(policy.threads)
+        self.policy_config = policy
+        self.loss_config = loss
+        self.optimizer_config = optimizer
+        self.temperature = temperature
+        self.ranks = alone() if ranks is None else ranks
+        self.version = 0
+        """Optimizer steps done."""
+
+        self.model = load_causal_lm(policy.model_name)
+        check_context(self.model, policy.max_total_sequence_length)
+        self._vocabulary = vocabulary_size(self.model)
+        if policy.gradient_checkpointing:
+            self.model.gradient_checkpointing_enable({"use_reentrant": False})
+        if policy.train_last_layers is not None:
+            freeze_all_but_last_layers(self.model, policy.train_last_layers)
+        self._place(self.model)
+        self.reference: nn.Module | None = None
+        """The initial model, frozen; None when nothing is paid for leaving it."""
+        if loss.reference_policy_kl_penalty > 0:
+            self.reference = load_causal_lm(policy.model_name).requires_grad_(False)
+            self._place(self.reference)
+        self.optimizer = adamw((parameter for _, parameter in trainable_parameters(self.model)), optimizer)
+
+        self._loss_sums = LossSums.zero(self.ranks.device)
+        self._group_sums = GroupSums()
+        self._seconds = 0.0
+
+    def accumulate(self, groups: Sequence[RolloutGroup], version: int) -> None:
+        """Add the gradient of a chunk to the step under way.
+
+        All groups are checked before any is computed: one that is refused leaves the step as it was. After
+        any other error (memory, a lost rank) part of the chunk may have been added: `discard` the step.
+
+        Args:
+            groups: Whole prompt groups; may be empty.
+            version: The version that trains, for the staleness of the groups.
+
+        Raises:
+            ValueError: Another version than this trainer's, a group from the future, or a rollout that
+                cannot be trained on.
+        """
+        started = time.perf_counter()
+        if version != self.version:
+            raise ValueError(
+                f"a chunk for version {version}, but the trainer is at version {self.version}: "
+                "finish or discard the step first, or load the checkpoint of that version"
+            )
+        group_sums = _sum_groups(groups, version)
+        sequences = training_sequences(
+            groups,
+            self.loss_config,
+            max_total_sequence_length=self.policy_config.max_total_sequence_length,
+            vocabulary=self._vocabulary,
+        )
+        for batch in self._as_many_as_any_rank(microbatches(sequences, self.policy_config.train_microbatch_tokens)):
+            self._loss_sums = self._loss_sums.plus(self._backward(batch.to(self.ranks.device)))
+        self._group_sums = self._group_sums.plus(group_sums)
+        self._seconds += time.perf_counter() - started
+
+    def finish_step(self) -> StepMetrics:
+        """Divide the gradient, clip it, move the weights, and begin the next step.
+
+        If every rollout was masked (overlong filtering), there is no gradient: the weights and the moments
+        of AdamW stay, and the version moves all the same.
+
+        Raises:
+            RuntimeError: No group was accumulated on any rank.
+            FloatingPointError: The gradient is not finite. Nothing has moved; `discard` drops the step.
+        """
+        started = time.perf_counter()
+        totals = total_over_ranks(self._loss_sums, self._group_sums, self.ranks)
+        if totals.groups == 0:
+            raise RuntimeError(f"finish_step at version {self.version} without a group: accumulate one first")
+        dr_grpo_length = self.loss_config.dr_grpo_length or self.policy_config.max_total_sequence_length
+        divisor = normaliser(
+            self.loss_config.aggregation,
+            tokens=totals.tokens,
+            sequences=totals.sequences,
+            dr_grpo_length=dr_grpo_length,
+        )
+        lr = learning_rate(self.version, self.optimizer_config)
+        grad_norm = 0.0
+        if totals.tokens > 0:
+            grad_norm = scale_and_clip_gradients(
+                (parameter for _, parameter in trainable_parameters(self.model)),
+                divisor=divisor,
+                max_grad_norm=self.optimizer_config.max_grad_norm,
+            )
+            set_learning_rate(self.optimizer, lr)
+            self.optimizer.step()
+        self.version += 1
+        metrics = step_metrics(
+            totals,
+            version=self.version,
+            loss_normaliser=divisor,
+            grad_norm=grad_norm,
+            lr=lr,
+            has_reference=self.reference is not None,
+            seconds=self._seconds + time.perf_counter() - started,
+        )
+        self._begin_step()
+        return metrics
+
+    def discard(self) -> None:
+        """Drop the accumulated gradient of an unfinished step. The weights and the version stay."""
+        self._begin_step()
+
+    def state_numpy(self, dtype: Literal["float32", "bfloat16"] = "float32") -> dict[str, WeightArray]:
+        """The weights by name, as read-only arrays; bfloat16 as its bits in uint16 (`weights.from_numpy`).
+
+        In float32 on the CPU they are the memory of the model itself: put them into the object store, or copy
+        them, before the next `finish_step`. A collective: every rank must call it; only rank 0 gets the
+        arrays, the others an empty dict.
+        """
+        return {name: array for name, array in state_numpy(self.model, dtype) if self.ranks.rank == 0}
+
+    def save(self, directory: Path) -> None:
+        """Write model, optimizer, version and random state (`state.save_state`); every rank must call it."""
+        save_state(directory, model=self.model, optimizer=self.optimizer, version=self.version, ranks=self.ranks)
+
+    def load(self, directory: Path) -> None:
+        """Go on from what `save` wrote (`state.load_state`); the step under way is discarded."""
+        self.version = load_state(directory, model=self.model, optimizer=self.optimizer, ranks=self.ranks)
+        self._begin_step()
+
+    def _place(self, model: nn.Module) -> None:
+        if self.ranks.mesh is None:
+            model.to(self.ranks.device)
+        else:
+            shard_model(model, self.policy_config.precision, self.ranks)
+
+    def _begin_step(self) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+        self._loss_sums = LossSums.zero(self.ranks.device)
+        self._group_sums = GroupSums()
+        self._seconds = 0.0
+
+    def _as_many_as_any_rank(self, batches: list[Microbatch]) -> list[Microbatch]:
+        """Fill up with empty microbatches: each pass gathers and reduces, so all ranks must make as many."""
+        if self.ranks.mesh is None:
+            return batches
+        most = int(self.ranks.maximum(torch.tensor(len(batches), device=self.ranks.device)).item())
+        return batches + [empty_microbatch()] * (most - len(batches))
+
+    def _backward(self, batch: Microbatch) -> LossSums:
+        """Add the gradient of one microbatch."""
+        reference_logprobs: Tensor | None = None
+        if self.reference is not None:
+            with torch.no_grad(), self._autocast():
+                reference_logprobs, _ = token_logprobs(
+                    self.reference, batch, temperature=self.temperature, entropy_gradient=False
+                )
+        with self._autocast():
+            logprobs, entropy = token_logprobs(
+                self.model,
+                batch,
+                temperature=self.temperature,
+                entropy_gradient=self.loss_config.entropy_coefficient > 0,
+            )
+        loss, sums = policy_loss(
+            logprobs=logprobs,
+            entropy=entropy,
+            generation_logprobs=batch.generation_logprobs,
+            reference_logprobs=reference_logprobs,
+            advantages=batch.advantages,
+            mask=batch.loss_mask,
+            config=self.loss_config,
+        )
+        torch.autograd.backward(loss)
+        return sums
+
+    def _autocast(self) -> AbstractContextManager[object]:
+        # FSDP2's mixed precision computes in bfloat16 by itself.
+        if self.policy_config.precision == "float32" or self.ranks.mesh is not None:
+            return nullcontext()
+        return torch.autocast(self.ranks.device.type, dtype=torch.bfloat16)
+
+
+def _sum_groups(groups: Sequence[RolloutGroup], version: int) -> GroupSums:
+    for group in groups:
+        if group.start_weight > version:
+            raise ValueError(
+                f"prompt {group.prompt} started under version {group.start_weight}, later than the version "
+                f"{version} that trains: the weights were synced before the step was reported"
+            )
+    staleness = [version - group.start_weight for group in groups]
+    return GroupSums(
+        groups=len(groups),
+        rollouts=sum(len(group.rollouts) for group in groups),
+        reward=sum(rollout.reward for group in groups for rollout in group.rollouts),
+        staleness=sum(staleness),
+        staleness_max=max(staleness, default=0),
+    )

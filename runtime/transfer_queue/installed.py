@@ -1,0 +1,21 @@
+"""Whether TransferQueue is there."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+
+class TransferQueueMissing(RuntimeError):
+    """TransferQueue is not installed in this environment."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "data_plane.name is transfer_queue, and TransferQueue is not installed in this environment; "
+            "pip install 'evenstep[train,transfer-queue]', or set data_plane.name: object_store"
+        )
+
+
+def check_transfer_queue_installed() -> None:
+    """Raises TransferQueueMissing. Looks without importing (which would import torch)."""
+    if find_spec("transfer_queue") is None:
+        raise TransferQueueMissing

@@ -1,0 +1,245 @@
+"""A trainer, generation workers and a data plane on an asyncio loop, without Ray and torch."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fsm.config import parse_config
+from fsm.core import Core, Transition
+from fsm.effects import ClosedStep
+from fsm.events import Attempt, FailureKind
+from fsm.setup import set_up
+from runtime.answers import Aborted, Answer, ChunkReport, Failed, Finished, Order, Row, Unreadable, WorkerDied
+from runtime.control import Control
+from runtime.generation.evaluation import Evaluation
+from runtime.groups import GroupReceipt
+from runtime.pumps.clock import ClockPump
+from runtime.pumps.generation import GenerationPump
+from runtime.pumps.pumps import Pumps
+from runtime.pumps.rows import Rows
+from runtime.pumps.sync import SyncPump
+from runtime.pumps.training import TrainingPump
+from runtime.training.step_metrics import StepMetrics
+from runtime.weight_sync import Publication
+
+Play = Callable[[Order, int], str]
+"""What becomes of an order, given how often its prompt was tried before: good, flat, infra, data, hang, die."""
+
+
+def all_good(order: Order, tried: int) -> str:
+    """Every group has reward variance."""
+    return "good"
+
+
+def receipt(prompt: int, start_weight: int, rewards: tuple[float, ...]) -> GroupReceipt:
+    return GroupReceipt(
+        prompt=prompt,
+        worker="w",
+        start_weight=start_weight,
+        end_weight=start_weight,
+        rewards=rewards,
+        correct=tuple(reward == 1.0 for reward in rewards),
+        completion_tokens=tuple(3 for _ in rewards),
+        finished=tuple(True for _ in rewards),
+        generation_s=0.0,
+        reward_s=0.0,
+    )
+
+
+class FakeFleet:
+    """Workers that answer at once, in order, as `play` says."""
+
+    def __init__(self, play: Play = all_good, workers: int = 1) -> None:
+        self.workers: Sequence[str] = tuple(f"w{number}" for number in range(workers))
+        self.play = play
+        self.submissions: list[tuple[str, list[Attempt]]] = []
+        self.aborted: list[Attempt] = []
+        self.loaded: list[int] = []
+        self.tries: dict[int, int] = {}
+        self.loading = asyncio.Event()
+        self.loading.set()
+        self._aborts: dict[Attempt, asyncio.Event] = {}
+
+    async def generate(self, worker: str, orders: Sequence[Order]) -> AsyncIterator[Sequence[Answer]]:
+        self.submissions.append((worker, [order.attempt for order in orders]))
+        hanging: list[Attempt] = []
+        for order in orders:
+            tried = self.tries.get(order.attempt.prompt, 0)
+            self.tries[order.attempt.prompt] = tried + 1
+            fate = self.play(order, tried)
+            await asyncio.sleep(0)
+            if fate == "die":
+                raise WorkerDied(worker, "it was killed")
+            if fate == "hang":
+                self._aborts[order.attempt] = asyncio.Event()
+                hanging.append(order.attempt)
+            else:
+                yield [self._answer(order, fate)]
+        for attempt in hanging:
+            await self._aborts[attempt].wait()
+            yield [Aborted(attempt)]
+
+    def _answer(self, order: Order, fate: str) -> Answer:
+        attempt = order.attempt
+        if fate in ("infra", "data"):
+            return Failed(attempt, FailureKind[fate.upper()], f"made to fail: {fate}")
+        rewards = (1.0, 1.0) if fate == "flat" else (0.0, 1.0)
+        return Finished(attempt, receipt(attempt.prompt, order.start_weight, rewards), ("row", attempt), 0.0)
+
+    async def abort(self, worker: str, attempts: Sequence[Attempt]) -> None:
+        self.aborted += attempts
+        for attempt in attempts:
+            if attempt in self._aborts:
+                self._aborts[attempt].set()
+
+    async def load(self, publication: Publication) -> None:
+        await self.loading.wait()
+        self.loaded.append(publication.version)
+
+    async def evaluate(self, label: str) -> Evaluation:
+        return Evaluation(0.5, 0.5, 1, 1, 0, 0)
+
+
+class FakeTrainer:
+    """Takes chunks at once. Prompts in `unreadable` cannot be read."""
+
+    def __init__(self, unreadable: Sequence[int] = (), fails_at: int | None = None) -> None:
+        self.unreadable = set(unreadable)
+        self.fails_at = fails_at
+        self.chunks: list[tuple[int, list[int]]] = []
+        self.rows: list[Row] = []
+        self.steps: list[int] = []
+        self.saved: list[tuple[dict[str, Any], list[int]]] = []
+
+    async def accumulate(self, step: int, rows: Sequence[tuple[int, Row]]) -> ChunkReport:
+        await asyncio.sleep(0)
+        if step == self.fails_at:
+            raise RuntimeError(f"the trainer fails at step {step}")
+        self.chunks.append((step, [prompt for prompt, _ in rows]))
+        self.rows += [row for _, row in rows]
+        lost = tuple(Unreadable(prompt, "gone") for prompt, _ in rows if prompt in self.unreadable)
+        return ChunkReport(lost, 0.0)
+
+    async def finish_step(self, step: int) -> StepMetrics:
+        await asyncio.sleep(0)
+        self.steps.append(step)
+        return StepMetrics(step + 1, *([0.0] * 4), None, *([0.0] * 4), 1, 1, 0, 1, 0.0, 0.0, 0, 0.0)
+
+    async def publish(self, version: int) -> Publication:
+        return Publication(version, None)
+
+    async def checkpoint(
+        self, directory: Path, control: dict[str, Any], rows: Sequence[tuple[int, Row]], keep: int
+    ) -> Path:
+        self.saved.append((control, [prompt for prompt, _ in rows]))
+        return directory / f"checkpoint-{len(self.saved)}"
+
+
+class FakePlane:
+    """Remembers what was deleted."""
+
+    def __init__(self) -> None:
+        self.deleted: list[Row] = []
+
+    async def put(self, groups: Sequence[Any]) -> list[Row]:
+        raise NotImplementedError
+
+    def get(self, rows: Sequence[Row]) -> list[Any]:
+        raise NotImplementedError
+
+    def delete(self, rows: Sequence[Row]) -> None:
+        self.deleted += rows
+
+
+@dataclass
+class FakeRecorder:
+    """Remembers what it is told."""
+
+    receipts: list[GroupReceipt] = field(default_factory=list)
+    closes: list[ClosedStep] = field(default_factory=list)
+    late: int = 0
+    stalls: list[str] = field(default_factory=list)
+    evaluations: list[int] = field(default_factory=list)
+    checkpoints: list[int] = field(default_factory=list)
+    synced_versions: list[int] = field(default_factory=list)
+
+    def received(self, receipt: GroupReceipt) -> None:
+        self.receipts.append(receipt)
+
+    def late_answer(self) -> None:
+        self.late += 1
+
+    def worker_busy(self, worker: str, busy_s: float) -> None:
+        pass
+
+    def worker_lost(self, worker: str, reason: str) -> None:
+        pass
+
+    def trained(self, metrics: StepMetrics) -> None:
+        pass
+
+    def closed(self, step: ClosedStep) -> None:
+        self.closes.append(step)
+
+    def synced(self, version: int) -> None:
+        self.synced_versions.append(version)
+
+    def evaluated(self, step: int, evaluation: Evaluation) -> None:
+        self.evaluations.append(step)
+
+    def checkpointed(self, step: int, path: Path) -> None:
+        self.checkpoints.append(step)
+
+    def stalled(self, idle_s: float, waits_for: str) -> None:
+        self.stalls.append(waits_for)
+
+
+class Run:
+    """A core with pumps around it."""
+
+    def __init__(
+        self,
+        config: dict[str, Any],
+        num_prompts: int,
+        fleet: FakeFleet,
+        trainer: FakeTrainer | None = None,
+        *,
+        validation_every: int | None = None,
+        checkpoint_every: int | None = None,
+    ) -> None:
+        run_config = parse_config(config)
+        self.transitions: list[Transition] = []
+        self.core = Core(set_up(run_config, num_prompts), observer=self.transitions.append)
+        self.fleet = fleet
+        self.trainer = trainer or FakeTrainer()
+        self.plane = FakePlane()
+        self.recorder = FakeRecorder()
+        self.control = Control(self.core)
+        self.rows = Rows(self.plane)
+        timeout_s = run_config.async_rl.rollout_failure.rollout_timeout_s
+        self.pumps = Pumps(
+            generation=GenerationPump(self.control, fleet, self.rows, self.recorder, timeout_s),
+            training=TrainingPump(self.control, self.trainer, self.rows, self.recorder),
+            sync=SyncPump(
+                self.control,
+                self.trainer,
+                fleet,
+                self.rows,
+                self.recorder,
+                validation_every=validation_every,
+                checkpoint_every=checkpoint_every,
+                checkpoints=Path("checkpoints"),
+                keep=1,
+            ),
+            clock=ClockPump(self.control, self.recorder, run_config.async_rl.stall_watchdog),
+            rows=self.rows,
+            recorder=self.recorder,
+        )
+
+    async def go(self, limit_s: float = 10.0) -> None:
+        """Run to the end; a run that hangs fails."""
+        await asyncio.wait_for(self.control.run(self.pumps), limit_s)

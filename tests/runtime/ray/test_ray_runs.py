@@ -1,0 +1,142 @@
+"""Whole runs on Ray with a tiny model: they end by themselves, and what they say of themselves is true."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from ray_helpers import made_model, metrics_of, settings_of
+
+from runtime.actors.naming import Names
+from runtime.controller import RunPlan
+from runtime.event_log import read_events
+from runtime.messages import Message, Outcome, StepDone
+from runtime.ray_session import ray_session
+from runtime.replay import replay
+from runtime.run import drive
+from runtime.settings import Settings
+
+N = 4
+_runs = count()
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def session() -> Iterator[None]:
+    with ray_session(settings_of({}, steps=1)):
+        yield
+
+
+def run(settings: Settings, model: Path, output: Path, listener: Any = lambda message: None, **plan: Any) -> Outcome:
+    output.mkdir(exist_ok=True)
+    names = Names(f"test-{next(_runs)}", settings.cluster.namespace)
+    held_out = settings.data.validation_size
+    return drive(
+        RunPlan(settings, names, settings.data.num_prompts, held_out, model, output, plan.get("resume", False)),
+        listener,
+    )
+
+
+def adds_up(balance: dict[str, int]) -> bool:
+    places = ("spare", "queued", "in_flight", "ready", "selected")
+    over = ("trained", "filtered", "dropped", "evicted", "aborted")
+    left = sum(balance[place] for place in places)
+    return balance["leftover"] == left and balance["pulled"] == left + sum(balance[place] for place in over)
+
+
+def trained_and_flat(events: Path) -> tuple[set[int], set[int]]:
+    """Prompts that were handed to the trainer, and those that finished with equal rewards."""
+    trained: set[int] = set()
+    flat: set[int] = set()
+    for line in read_events(events).events:
+        if line["event"].get("zero_variance"):
+            flat.add(line["event"]["attempt"]["prompt"])
+        for effect in line["effects"]:
+            if effect["type"] == "TrainChunk":
+                trained |= {group["prompt"] for group in effect["groups"]}
+    return trained, flat
+
+
+@pytest.mark.parametrize("sampler", ["in_order", "ready_first", "windowed"])
+def test_a_run_with_dynamic_sampling_ends_by_itself_and_adds_up(sampler: str, model: Path, tmp_path: Path) -> None:
+    outcome = run(settings_of({"async_rl.sampler.name": sampler}, prompts=8 * N), model, tmp_path)
+    assert outcome.status == "completed", outcome.error
+    assert adds_up(outcome.balance)
+    assert outcome.balance["trained"] == sum(step["selected"] for step in outcome.closed)
+    records = metrics_of(tmp_path)
+    assert [record["selected"] for record in records] == [step["selected"] for step in outcome.closed]
+    assert [record["step"] for record in records] == list(range(len(outcome.closed)))
+    assert outcome.trace is not None
+    trained, flat = trained_and_flat(outcome.trace)
+    assert trained
+    assert not trained & flat
+    assert len(flat) == outcome.balance["filtered"]
+    assert replay(outcome.trace).difference is None
+
+
+def test_a_run_goes_on_when_a_generation_worker_is_killed(model: Path, tmp_path: Path) -> None:
+    settings = settings_of({}, steps=6)
+    killed: list[int] = []
+
+    def kill(message: Message) -> None:
+        if isinstance(message, StepDone) and not killed:
+            killed.append(message.record["step"])
+            worker = next(
+                actor["name"] for actor in ray.util.list_named_actors(True) if "-generation-0.0" in actor["name"]
+            )
+            ray.kill(ray.get_actor(worker, namespace=settings.cluster.namespace))
+
+    outcome = run(settings, model, tmp_path, kill)
+    assert killed == [0]
+    assert outcome.status == "completed", outcome.error
+    assert len(outcome.closed) == 6
+    assert [step["selected"] for step in outcome.closed] == [N] * 6
+    assert outcome.worker_restarts == 1
+    assert adds_up(outcome.balance)
+    assert outcome.trace is not None
+    failed = [line for line in read_events(outcome.trace).events if line["event"]["type"] == "GroupFailed"]
+    assert failed
+    assert replay(outcome.trace).difference is None
+
+
+def test_the_same_seed_gives_the_same_losses_bit_for_bit(model: Path, tmp_path: Path) -> None:
+    """in_order at lookahead 0, one generation worker, no dynamic sampling, whole batches."""
+    overrides = {
+        "async_rl.sampler": "{name: in_order, max_lookahead_versions: 0}",
+        "grpo.use_dynamic_sampling": "false",
+        "generation.engine.batching": "whole",
+        "data.validation_size": "0",
+    }
+    losses = []
+    for name in ("one", "two"):
+        run(settings_of(overrides, steps=4), model, tmp_path / name)
+        losses.append([record["loss"] for record in metrics_of(tmp_path / name)])
+    assert len(losses[0]) == 4
+    assert losses[0] == losses[1]
+
+
+def test_an_interrupted_run_leaves_a_checkpoint_and_goes_on_from_it(model: Path, tmp_path: Path) -> None:
+    settings = settings_of({"checkpointing.enabled": "true", "data.validation_size": "0"}, steps=6)
+
+    def interrupt(message: Message) -> None:
+        if isinstance(message, StepDone) and message.record["step"] == 1:
+            raise KeyboardInterrupt
+
+    first = run(settings, model, tmp_path, interrupt)
+    assert first.status == "interrupted"
+    assert first.checkpoint is not None
+    assert 2 <= len(first.closed) < 6
+    second = run(settings, model, tmp_path, resume=True)
+    assert second.status == "completed", second.error
+    assert [step["step"] for step in second.closed] == list(range(6))
+    assert adds_up(second.balance)
+    assert second.trace is not None
+    assert replay(second.trace).difference is None

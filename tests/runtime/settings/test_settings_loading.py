@@ -1,0 +1,94 @@
+"""`load_settings`: the default run, files, and overrides."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from fsm.errors import ConfigError
+from fsm.setup import set_up
+from runtime.settings import Settings, load_settings
+
+
+def test_without_a_file_it_is_the_default_run() -> None:
+    settings = load_settings(None)
+    assert settings.async_rl.sampler.name == "ready_first"
+    assert settings.grpo.use_dynamic_sampling
+    assert set_up(settings, settings.data.num_prompts).notices == ()
+
+
+def test_a_file_starts_from_the_defaults_of_the_keys(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text("grpo: {num_prompts_per_step: 4}\n", encoding="utf-8")
+    settings = load_settings(path)
+    assert settings.grpo.num_prompts_per_step == 4
+    assert not settings.grpo.use_dynamic_sampling
+    assert settings.async_rl.sampler.name == "in_order"
+
+
+def test_an_empty_file_is_all_defaults(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text("", encoding="utf-8")
+    assert load_settings(path) == Settings()
+
+
+def test_overrides_are_read_as_yaml_and_the_last_one_counts() -> None:
+    overrides = ["grpo.max_num_steps=5", "grpo.max_num_steps=7", "async_rl.sampler={name: in_order}"]
+    settings = load_settings(None, overrides)
+    assert settings.grpo.max_num_steps == 7
+    assert settings.async_rl.sampler.name == "in_order"
+
+
+def test_a_key_of_a_block_with_a_name_needs_no_name() -> None:
+    settings = load_settings(None, ["generation.engine.batching=whole", "data.task.max_length=4"])
+    assert settings.generation.engine.name == "torch"
+    assert settings.data.task.name == "reverse"
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("grpo.max_num_step=5", "did you mean max_num_steps"),
+        ("grpo.max_num_steps=many", "grpo.max_num_steps"),
+        ("grpo.max_num_steps", "allowed is key=value"),
+        ("seed.of.something=1", "did you mean seed|seed is"),
+        ("generation.max_new_tokens=500", "policy.max_total_sequence_length"),
+        ("generation.temperature=0", "siblings would be equal"),
+        ("generation.engine.max_batch_sequences=8", "num_generations_per_prompt is 16"),
+        ("policy.max_total_sequence_length=256", "policy.tiny.max_positions"),
+    ],
+)
+def test_a_wrong_override_names_the_key_and_the_remedy(override: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        load_settings(None, [override])
+
+
+def test_a_file_that_is_not_there_or_not_yaml_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"absent\.yaml cannot be read"):
+        load_settings(tmp_path / "absent.yaml")
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("grpo: [", encoding="utf-8")
+    with pytest.raises(ConfigError, match="line"):
+        load_settings(broken)
+
+
+def test_every_key_has_a_description() -> None:
+    blocks: list[tuple[str, type[BaseModel]]] = [("", Settings)]
+    for name, field in Settings.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            blocks.append((f"{name}.", field.annotation))
+    silent = [
+        f"{path}{name}" for path, block in blocks for name, field in block.model_fields.items() if not field.description
+    ]
+    assert silent == []
+
+
+@pytest.mark.parametrize("module", ["runtime.settings", "runtime.controller", "runtime.commands.train", "runtime.run"])
+def test_it_is_imported_without_torch(module: str) -> None:
+    """The controller's process and the command line must not pay for torch."""
+    program = f"import sys, {module}; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True)

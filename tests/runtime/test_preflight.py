@@ -1,0 +1,291 @@
+"""What is wrong is told before any actor starts: what, why, and the remedy."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from runtime.machine import Machine, this_machine
+from runtime.model_directory import TINY, ModelDirectoryProblem, ModelSize, inspect_model
+from runtime.preflight import (
+    Needs,
+    data_problems,
+    disk_problems,
+    machine_problems,
+    memory_parts,
+    needs_of,
+    output_problems,
+    preflight,
+)
+from runtime.settings import load_settings
+from runtime.tasks.config import DataConfig, JsonlTaskConfig, ReverseTaskConfig
+
+CONFIG = {
+    "hidden_size": 8,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "num_hidden_layers": 3,
+    "vocab_size": 50,
+}
+NEEDS = Needs(
+    generation_workers=2,
+    worker_threads=1,
+    worker_sequences=64,
+    worker_bytes_per_value=4,
+    tokens_per_sequence=80,
+    trainer_ranks=1,
+    trainer_threads=1,
+    microbatch_tokens=4096,
+    trains_all_layers=True,
+    keeps_reference=False,
+    reward_workers=1,
+    object_store_bytes=300_000_000,
+)
+MACHINE = Machine(cpus=2, memory_bytes=8 * 2**30)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    directory = tmp_path / "model"
+    directory.mkdir()
+    (directory / "config.json").write_text(json.dumps(CONFIG))
+    (directory / "tokenizer.json").write_text("{}")
+    save_file(
+        {"a": np.zeros((50, 8), np.float32), "b": np.zeros(7, np.float32)},
+        directory / "model.safetensors",
+        metadata={"format": "pt"},
+    )
+    return directory
+
+
+def problem_of(directory: Path) -> str:
+    with pytest.raises(ModelDirectoryProblem) as found:
+        inspect_model(directory)
+    return str(found.value)
+
+
+# The model
+
+
+def test_a_whole_model_directory_tells_its_size(model: Path) -> None:
+    assert inspect_model(model) == ModelSize(parameters=407, vocabulary=50, layers=3, key_value_width=4)
+
+
+def test_a_sharded_model_is_the_sum_of_its_shards(model: Path) -> None:
+    (model / "model.safetensors").rename(model / "one.safetensors")
+    save_file({"c": np.zeros(3, np.float32)}, model / "two.safetensors")
+    index = {"weight_map": {"a": "one.safetensors", "b": "one.safetensors", "c": "two.safetensors"}}
+    (model / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert inspect_model(model).parameters == 410
+    (model / "two.safetensors").unlink()
+    assert "two.safetensors is missing" in problem_of(model)
+
+
+def test_a_name_that_is_no_directory_is_not_downloaded(tmp_path: Path) -> None:
+    assert "models are not downloaded" in problem_of(tmp_path / "meta-llama" / "Llama")
+
+
+@pytest.mark.parametrize(
+    ("missing", "says"),
+    [
+        ("config.json", "no config.json"),
+        ("model.safetensors", "no weights"),
+        ("tokenizer.json", "no tokenizer"),
+    ],
+)
+def test_a_missing_part_of_a_model_is_named_with_the_remedy(model: Path, missing: str, says: str) -> None:
+    (model / missing).unlink()
+    problem = problem_of(model)
+    assert says in problem
+    assert "save_pretrained" in problem
+
+
+def test_weights_that_are_a_pickle_are_not_read(model: Path) -> None:
+    (model / "model.safetensors").rename(model / "pytorch_model.bin")
+    assert "pytorch_model.bin, which is a pickle and is not read" in problem_of(model)
+
+
+def test_a_torn_download_is_told_by_its_size(model: Path) -> None:
+    weights = model / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-5])
+    assert "is no whole safetensors file: it has" in problem_of(model)
+    weights.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
+    assert "a Git LFS pointer" in problem_of(model)
+    weights.write_bytes(b"")
+    assert "is no whole safetensors file" in problem_of(model)
+    (model / "config.json").write_text("[")
+    assert "cannot be read as JSON" in problem_of(model)
+
+
+# The data
+
+
+def jsonl(path: Path, lines: list[str], verifier: str = "runtime.tasks.verifiers:exact") -> DataConfig:
+    path.write_text("\n".join(lines) + "\n")
+    return DataConfig(task=JsonlTaskConfig(path=path, verifier=verifier), held_out_fraction=0.5)
+
+
+LINES = [json.dumps({"prompt": f"{n} + 1 =", "answer": str(n + 1)}) for n in range(12)]
+
+
+def test_good_data_has_no_problem(tmp_path: Path) -> None:
+    assert data_problems(jsonl(tmp_path / "data.jsonl", LINES)) == []
+    assert data_problems(DataConfig()) == []
+
+
+def test_a_line_that_is_wrong_is_told_once_with_file_line_and_remedy(tmp_path: Path) -> None:
+    [problem] = data_problems(jsonl(tmp_path / "data.jsonl", [*LINES, '{"prompt": "2 + 2 ="}']))
+    assert f"{tmp_path / 'data.jsonl'}:13" in problem
+    assert "'answer' is missing" in problem
+    assert "give it as a string" in problem
+
+
+def test_a_verifier_that_is_wrong_is_told_before_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_verifiers.py").write_text(
+        "def one(completion): return 1.0\ndef raises(completion, answer): return 1 / 0\n"
+        "def two(completion, answer): return 2\n"
+    )
+    (tmp_path / "broken_verifiers.py").write_text("def f(:\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for verifier, says in (
+        ("my_verifiers:none", "has no function 'none'"),
+        ("my_verifiers:one", "raised TypeError"),
+        ("my_verifiers:raises", "raised ZeroDivisionError"),
+        ("my_verifiers:two", "return a reward in [0, 1]"),
+        ("no_such_module:f", "importing no_such_module failed"),
+        ("broken_verifiers:f", "SyntaxError"),
+    ):
+        problems = data_problems(jsonl(tmp_path / "data.jsonl", LINES, verifier))
+        assert problems, verifier
+        assert all(says in problem for problem in problems), problems
+
+
+def test_a_task_with_no_prompt_on_one_side_is_told() -> None:
+    task = ReverseTaskConfig(min_length=1, max_length=1, letters=2)
+    assert any("held_out_fraction" in problem for problem in data_problems(DataConfig(task=task, held_out_fraction=0)))
+
+
+# The output directory
+
+
+def test_a_new_or_empty_directory_is_fine(tmp_path: Path) -> None:
+    assert list(output_problems(tmp_path / "a" / "b", resume=False)) == []
+    assert list(output_problems(tmp_path, resume=False)) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_that_holds_a_run_is_not_mixed_with_another(tmp_path: Path) -> None:
+    for name in ("metrics.jsonl", "a", "b", "c"):
+        (tmp_path / name).touch()
+    [problem] = output_problems(tmp_path, resume=False)
+    assert "is not empty (a, b, c and 1 more)" in problem
+    assert "resume the run" in problem
+    assert list(output_problems(tmp_path, resume=True)) == []
+
+
+def test_nothing_to_resume_is_told(tmp_path: Path) -> None:
+    assert "nothing to resume" in next(output_problems(tmp_path, resume=True))
+    assert "nothing to resume" in next(output_problems(tmp_path / "a", resume=True))
+
+
+def test_a_file_in_the_way_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert "is a file" in next(output_problems(tmp_path / "file", resume=False))
+    assert "cannot be made" in next(output_problems(tmp_path / "file" / "run", resume=False))
+
+
+@pytest.mark.skipif(not Path("/proc/sys").is_dir(), reason="needs a directory that even root cannot write")
+def test_a_directory_that_cannot_be_written_is_told() -> None:
+    problems = list(output_problems(Path("/proc/sys"), resume=True))
+    assert len(problems) == 1
+    assert "cannot be written" in problems[0]
+
+
+# The machine
+
+
+def test_a_small_run_fits_a_small_machine() -> None:
+    assert list(machine_problems(NEEDS, TINY, MACHINE)) == []
+    assert list(machine_problems(NEEDS, TINY, Machine(cpus=2, memory_bytes=None))) == []
+
+
+def test_too_little_memory_is_told_by_what_takes_it() -> None:
+    size = ModelSize(parameters=1_000_000_000, vocabulary=100_000, layers=20, key_value_width=512)
+    [problem] = machine_problems(NEEDS, size, MACHINE)
+    assert "needs about" in problem
+    assert "8.00 GiB are free" in problem
+    assert "trainer" in problem
+    assert "max_batch_sequences" in problem
+    parts = memory_parts(NEEDS, size)
+    assert parts["trainer"] == 200_000_000 + 16 * 10**9 + 8 * 4096 * 100_000
+    assert parts["generation workers"] == 2 * (200_000_000 + 4 * (10**9 + 2 * 20 * 512 * 64 * 80))
+    frozen = memory_parts(replace(NEEDS, trains_all_layers=False, keeps_reference=True), size)
+    assert frozen["trainer"] == 200_000_000 + 8 * 10**9 + 8 * 4096 * 100_000
+    assert memory_parts(replace(NEEDS, on_gpu=True), size)["trainer"] == 200_000_000
+
+
+def test_more_threads_in_a_process_than_cpus_are_told() -> None:
+    problems = list(machine_problems(replace(NEEDS, trainer_threads=8, worker_threads=3), TINY, MACHINE))
+    assert [problem.split(" is ")[0] for problem in problems] == ["policy.threads", "generation.engine.threads"]
+    assert all("set it to 2 or less" in problem for problem in problems)
+
+
+def test_checkpoints_that_do_not_fit_the_disk_are_told(tmp_path: Path) -> None:
+    huge = replace(TINY, parameters=10**15)
+    assert list(disk_problems(NEEDS, huge, tmp_path)) == []
+    [problem] = disk_problems(replace(NEEDS, checkpoints=3), huge, tmp_path / "new")
+    assert "3 checkpoints need about" in problem
+
+
+def test_a_container_has_what_its_control_group_leaves_it(tmp_path: Path) -> None:
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal: 9000 kB\nMemAvailable: 5000 kB\n")
+    assert this_machine(tmp_path, meminfo) == (len(os.sched_getaffinity(0)), 5000 * 1024)
+    (tmp_path / "memory.max").write_text("3000000\n")
+    (tmp_path / "memory.current").write_text("2500000\n")
+    (tmp_path / "memory.stat").write_text("anon 100\ninactive_file 400000\n")
+    (tmp_path / "cpu.max").write_text("50000 100000\n")
+    assert this_machine(tmp_path, meminfo) == (1, 900_000)
+    (tmp_path / "memory.max").write_text("max\n")
+    assert this_machine(tmp_path, meminfo).memory_bytes == 5000 * 1024
+    assert this_machine(tmp_path, tmp_path / "none").memory_bytes is None
+
+
+# All together
+
+
+def test_all_problems_are_found_in_one_go(tmp_path: Path) -> None:
+    (tmp_path / "old").touch()
+    problems = preflight(
+        data=jsonl(tmp_path / "data.jsonl", ["{}"]),
+        model_directory=tmp_path / "none",
+        output=tmp_path,
+        resume=False,
+        needs=replace(NEEDS, trainer_threads=8),
+        machine=MACHINE,
+    )
+    assert len(problems) == 4
+    assert all(": " in problem for problem in problems)
+
+
+def test_the_default_run_passes_on_a_machine_with_two_cores_and_four_gigabytes(tmp_path: Path) -> None:
+    settings = load_settings(None)
+    problems = preflight(
+        data=settings.data,
+        model_directory=None,
+        output=tmp_path / "run",
+        resume=False,
+        needs=needs_of(settings),
+        machine=Machine(cpus=2, memory_bytes=4 * 2**30),
+    )
+    assert problems == []
+
+
+def test_the_machines_of_a_cluster_are_not_looked_at() -> None:
+    assert needs_of(load_settings(None, ["cluster.address=auto"])) is None

@@ -1,0 +1,9 @@
+from __future__ import annotations
+
+import pytest
+from training_helpers import save_tiny_gpt2
+
+
+@pytest.fixture(scope="session")
+def tiny_gpt2(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return save_tiny_gpt2(tmp_path_factory.mktemp("tiny_gpt2"))
