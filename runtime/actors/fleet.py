@@ -75,12 +75,16 @@ class Fleet:
         """See FleetPort."""
         seat = self._seats[worker]
         handle = await self._worker(seat)
+        left = len(orders)
         try:
-            async for answers in handle.generate.remote(orders):
-                yield await answers
+            answers: Sequence[Answer] = await handle.generate.remote(orders)
+            while left := left - len(answers):
+                yield answers
+                answers = await handle.more.remote(orders[0].attempt)
         except RayActorError as error:
             self._bury(seat, handle, error)
             raise WorkerDied(worker, str(error)) from error
+        yield answers
 
     async def abort(self, worker: str, attempts: Sequence[Attempt]) -> None:
         """See FleetPort. A worker that has died meanwhile has stopped them too."""

@@ -3,15 +3,16 @@
 Consumes: orders, a submission at a time; aborts; weights.
 Waits for: the engine, then a reward worker, then the data plane.
 Unblocked by: a group's last rollout and verdict.
-Produces: answers, streamed as groups end.
+Produces: answers, as groups end.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from functools import partial
 from itertools import cycle
 from pathlib import Path
@@ -37,6 +38,20 @@ if TYPE_CHECKING:
     Sampled = tuple[Order, asyncio.Task[SampledGroup]]
 
 
+Delivered = asyncio.Queue["asyncio.Task[list[Answer]]"]
+
+
+@dataclass(slots=True)
+class _Submission:
+    """One call of `generate` that has answers outstanding."""
+
+    delivered: Delivered
+    collector: asyncio.Task[None]
+    """Held so that it is not collected while it runs."""
+    left: int
+    """Orders without an answer."""
+
+
 class GenerationWorker:
     """One of the fleet, which calls `open` first."""
 
@@ -57,6 +72,7 @@ class GenerationWorker:
         self._verdicts_wait = verdict_threads(settings.data, settings.cluster.reward_threads) > 1
         self._sampling: dict[Attempt, asyncio.Task[SampledGroup]] = {}
         self._deliveries: set[asyncio.Task[list[Answer]]] = set()
+        self._submissions: dict[Attempt, _Submission] = {}
         self._stack = AsyncExitStack()
         self._host: PolicyHost
 
@@ -71,25 +87,33 @@ class GenerationWorker:
         weights, version = await self._weights.fetch(publication)
         return await self._host.load_weights(weights, version)
 
-    async def generate(self, orders: Sequence[Order]) -> AsyncIterator[list[Answer]]:
-        """One submission to the engine; yields answers as groups end, those that end together at once.
+    async def generate(self, orders: Sequence[Order]) -> list[Answer]:
+        """One submission to the engine; returns the first answers, those that end together at once.
 
+        The caller asks `more` for the others, until it has an answer to every order: a plain call is several times
+        cheaper for the controller than an item of a Ray stream.
         Raises what is neither the data's nor a reward worker's fault: the engine's own failure.
         """
         started = time.perf_counter()
         samples, failed = self._host.start(orders)
-        if failed:
-            yield [*failed]
-        delivered: asyncio.Queue[asyncio.Task[list[Answer]]] = asyncio.Queue()
+        if not samples:
+            return [*failed]
+        delivered: Delivered = asyncio.Queue()
         collector = asyncio.create_task(self._collect(samples, started, delivered.put_nowait), name="collect")
-        left = len(samples)
-        try:
-            while left:
-                answers = (await delivered.get()).result()
-                left -= len(answers)
-                yield answers
-        finally:
-            collector.cancel()
+        self._submissions[orders[0].attempt] = _Submission(delivered, collector, len(samples))
+        return [*failed] if failed else await self.more(orders[0].attempt)
+
+    async def more(self, submission: Attempt) -> list[Answer]:
+        """The next answers to the submission whose first order has this attempt."""
+        known = self._submissions[submission]
+        batches = [await known.delivered.get()]
+        while not known.delivered.empty():
+            batches.append(known.delivered.get_nowait())
+        answers = [answer for batch in batches for answer in batch.result()]
+        known.left -= len(answers)
+        if not known.left:
+            del self._submissions[submission]
+        return answers
 
     async def abort(self, attempts: Sequence[Attempt]) -> None:
         """Stop sampling attempts. Those that are rated already, or over, are passed over: their answers are late."""

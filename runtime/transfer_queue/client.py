@@ -81,7 +81,8 @@ class QueueClient:
     def get(self, keys: Sequence[str]) -> list[PackedGroup | str]:
         """The groups, in order; for one that cannot be read, why.
 
-        All in one request, as long as all can be read; where one cannot, each by itself, to tell which.
+        All in one request, as long as all can be read; where one cannot, each by itself, to tell which. So this takes
+        two limits at most.
         """
         together = self._submit(self._get(keys)).result()
         if not isinstance(together, str):

@@ -3,7 +3,7 @@
 import asyncio
 import pickle
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -34,22 +34,14 @@ def test_a_run_without_the_package_is_refused_with_the_remedy(monkeypatch: pytes
 
 
 @pytest.fixture(scope="module")
-def session() -> Iterator[None]:
+def plane() -> Iterator[DataPlane]:
+    """One queue for all tests, since it takes many seconds to start; each deletes what it has put."""
     with ray_session(load_settings(None)):
-        yield
-
-
-@pytest.fixture
-def plane(session: None) -> Iterator[DataPlane]:
-    config = TransferQueuePlaneConfig(read_timeout_s=5.0, num_storage_units=2)
-    made, actors = open_data_plane(config, NAMES)
-    yield made
-    for actor in actors:
-        ray.kill(actor)
-    deadline = time.monotonic() + 20
-    while running() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not running(), "the queue ends with its keeper"
+        made, actors = open_data_plane(TransferQueuePlaneConfig(read_timeout_s=5.0, num_storage_units=2), NAMES)
+        yield made
+        for actor in actors:
+            ray.kill(actor)
+        assert eventually(lambda: not running()), "the queue ends with its keeper"
 
 
 def running() -> list[str]:
@@ -93,12 +85,16 @@ def put(plane: DataPlane, *batches: list[RolloutGroup]) -> list[str]:
     return [row for rows in asyncio.run(all_at_once()) for row in rows]
 
 
+def eventually(true: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + 20
+    while not true() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return true()
+
+
 def eventually_held(number: int) -> bool:
     keeper = ray.get_actor(f"{NAMES.run}-queue-keeper", namespace=NAMES.namespace)
-    deadline = time.monotonic() + 10
-    while ray.get(keeper.held.remote()) != number and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return bool(ray.get(keeper.held.remote()) == number)
+    return eventually(lambda: ray.get(keeper.held.remote()) == number)
 
 
 @needs_the_package
@@ -112,6 +108,8 @@ def test_groups_come_back_as_they_were_in_any_order_and_in_any_process(plane: Da
         assert all(same(one, groups[index]) for one, index in zip(found, order, strict=True))
         assert not any(rollout.token_ids.flags.writeable for one in found for rollout in one.rollouts)
     assert plane.get([]) == []
+    plane.delete(rows)
+    assert eventually_held(0)
 
 
 @needs_the_package
@@ -135,10 +133,14 @@ def test_what_a_dead_storage_unit_held_is_unreadable_in_time_and_the_rest_is_not
     groups = [group(prompt) for prompt in range(4)]
     rows = put(plane, groups)
     ray.kill(ray.get_actor(f"{NAMES.run}-queue-storage-1", namespace=NAMES.namespace))
-    began = time.monotonic()
-    found = plane.get(rows)
-    assert time.monotonic() - began < 15
+    for _ in range(100):  # the process ends a little later
+        began = time.monotonic()
+        found = plane.get(rows)
+        if any(isinstance(one, str) for one in found):
+            break
+        time.sleep(0.05)
+    assert time.monotonic() - began < 15, "the limit is 5 s, once for all, once for each at the same time"
     lost = [one for one in found if isinstance(one, str)]
     assert len(lost) == 2
-    assert all("TransferQueue" in reason for reason in lost)
+    assert all("TransferQueue does not answer within 5 s" in reason for reason in lost)
     assert all(same(one, groups[index]) for index, one in enumerate(found) if not isinstance(one, str))

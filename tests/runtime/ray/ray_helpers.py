@@ -1,13 +1,18 @@
-"""A small run, and a model for it that is made once."""
+"""A small run, a model for it that is made once, and how to drive it on the session that is there."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+from runtime.actors.naming import Names
+from runtime.controller import RunPlan
+from runtime.messages import Outcome
 from runtime.models.prepare import prepare_model
+from runtime.run import drive
 from runtime.settings import Settings, load_settings
 
 SMALL = [
@@ -20,6 +25,7 @@ SMALL = [
     "generation.max_new_tokens=8",
     "validation.every_steps=null",
 ]
+_runs = count()
 
 
 def settings_of(overrides: Mapping[str, str], *, steps: int | None = None, prompts: int | None = None) -> Settings:
@@ -36,3 +42,20 @@ def made_model(directory: Path) -> Path:
 def metrics_of(output: Path) -> list[dict[str, Any]]:
     lines = (output / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     return [record for record in map(json.loads, lines) if record["kind"] == "step"]
+
+
+def run(settings: Settings, model: Path, output: Path, listener: Any = lambda message: None, **plan: Any) -> Outcome:
+    output.mkdir(exist_ok=True)
+    names = Names(f"test-{next(_runs)}", settings.cluster.namespace)
+    held_out = settings.data.validation_size
+    return drive(
+        RunPlan(settings, names, settings.data.num_prompts, held_out, model, output, plan.get("resume", False)),
+        listener,
+    )
+
+
+def adds_up(balance: dict[str, int]) -> bool:
+    places = ("spare", "queued", "in_flight", "ready", "selected")
+    over = ("trained", "filtered", "dropped", "evicted", "aborted")
+    left = sum(balance[place] for place in places)
+    return balance["leftover"] == left and balance["pulled"] == left + sum(balance[place] for place in over)

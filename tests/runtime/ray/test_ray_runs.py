@@ -2,54 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 import ray
-from ray_helpers import made_model, metrics_of, settings_of
+from ray_helpers import adds_up, metrics_of, run, settings_of
 
-from runtime.actors.naming import Names
-from runtime.controller import RunPlan
 from runtime.event_log import read_events
-from runtime.messages import Message, Outcome, StepDone
-from runtime.ray_session import ray_session
+from runtime.messages import Message, StepDone
 from runtime.replay import replay
-from runtime.run import drive
-from runtime.settings import Settings
 
 N = 4
-_runs = count()
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made_model(tmp_path_factory.mktemp("model"))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def session() -> Iterator[None]:
-    with ray_session(settings_of({}, steps=1)):
-        yield
-
-
-def run(settings: Settings, model: Path, output: Path, listener: Any = lambda message: None, **plan: Any) -> Outcome:
-    output.mkdir(exist_ok=True)
-    names = Names(f"test-{next(_runs)}", settings.cluster.namespace)
-    held_out = settings.data.validation_size
-    return drive(
-        RunPlan(settings, names, settings.data.num_prompts, held_out, model, output, plan.get("resume", False)),
-        listener,
-    )
-
-
-def adds_up(balance: dict[str, int]) -> bool:
-    places = ("spare", "queued", "in_flight", "ready", "selected")
-    over = ("trained", "filtered", "dropped", "evicted", "aborted")
-    left = sum(balance[place] for place in places)
-    return balance["leftover"] == left and balance["pulled"] == left + sum(balance[place] for place in over)
 
 
 def trained_and_flat(events: Path) -> tuple[set[int], set[int]]:
