@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fsm.core import Core, Transition
 from fsm.effects import ClosedStep
+from fsm.state import State
 from runtime.generation.evaluation import Evaluation
 from runtime.groups import GroupReceipt
 from runtime.messages import Message, Notice, StepDone, Validated
@@ -27,6 +28,8 @@ class RunRecorder:
         send: Callable[[Message], None],
     ) -> None:
         self._meter = meter
+        self._unmetered: list[tuple[Transition, State, float]] = []
+        """Transitions that the meter has not seen, with the state after each and the time."""
         self._writers = writers
         self._event_log = event_log
         self._send = send
@@ -41,19 +44,26 @@ class RunRecorder:
         """The core's observer."""
         if self._event_log is not None:
             self._event_log(transition)
-        self._meter.observe(transition, self.core.state, time.monotonic())
+        self._unmetered.append((transition, self.core.state, time.monotonic()))
+
+    def _catch_up(self) -> StepMeter:
+        """The meter, with every transition in it so far. Metering is no part of what the core costs."""
+        for transition, state, now_s in self._unmetered:
+            self._meter.observe(transition, state, now_s)
+        self._unmetered.clear()
+        return self._meter
 
     def received(self, receipt: GroupReceipt) -> None:
         """See Recorder."""
-        self._meter.receive(receipt)
+        self._catch_up().receive(receipt)
 
     def late_answer(self) -> None:
         """See Recorder."""
-        self._meter.late_answer()
+        self._catch_up().late_answer()
 
     def worker_busy(self, worker: str, busy_s: float) -> None:
         """See Recorder."""
-        self._meter.worker_busy(worker, busy_s)
+        self._catch_up().worker_busy(worker, busy_s)
 
     def worker_lost(self, worker: str, reason: str) -> None:
         """See Recorder."""
@@ -62,7 +72,7 @@ class RunRecorder:
 
     def trained(self, metrics: StepMetrics) -> None:
         """See Recorder."""
-        self._meter.trained(metrics)
+        self._catch_up().trained(metrics)
 
     def closed(self, step: ClosedStep) -> None:
         """See Recorder; its record follows when its weights are synced."""
@@ -74,7 +84,7 @@ class RunRecorder:
 
     def flush(self) -> None:
         """Write the records that are complete."""
-        for record in self._meter.take():
+        for record in self._catch_up().take():
             line = record.as_json()
             for writer in self._writers:
                 writer.write("step", line)
@@ -82,7 +92,7 @@ class RunRecorder:
 
     def finish(self) -> None:
         """The run is over."""
-        self._meter.close(time.monotonic())
+        self._catch_up().close(time.monotonic())
         self.flush()
 
     def evaluated(self, step: int, evaluation: Evaluation) -> None:

@@ -44,6 +44,7 @@ DEFAULT_RUN: dict[str, Any] = {
         },
     },
     "optimizer": {"lr": 3e-4},
+    "checkpointing": {"enabled": True},
 }
 """What `evenstep train` runs when it is given no file: a tiny model learns to reverse letters."""
 

@@ -268,7 +268,7 @@ def _without_memory(model_directory: Path) -> torch.nn.Module:
     """The model that trainers load, for the names and shapes of its parameters alone."""
     config = AutoConfig.from_pretrained(model_directory, local_files_only=True)
     with torch.device("meta"):
-        model: torch.nn.Module = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
+        model: torch.nn.Module = AutoModelForCausalLM.from_config(config)
     return model
 
 

@@ -25,6 +25,14 @@ SMALL = [
     "generation.max_new_tokens=8",
     "validation.every_steps=null",
 ]
+ON_POLICY = {
+    "async_rl.sampler": "{name: in_order, max_lookahead_versions: 0}",
+    "grpo.use_dynamic_sampling": "false",
+    "generation.engine.batching": "whole",
+    "data.validation_size": "0",
+}
+"""With a seed a prompt: rollouts are the same as long as the weights are."""
+
 _runs = count()
 
 
