@@ -29,15 +29,13 @@ def commit(state: State, laws: Laws, group_class: GroupClass, label: int) -> Don
     del laws
     target_step, bucket, start_weight, _, _ = group_class
     ready = GroupClass(target_step, bucket, start_weight, 0, label)
-    return (
-        state._replace(
-            running=pages.add(state.running, group_class, -1),
-            ready=pages.add(state.ready, ready, 1),
-            budgets=_answered(state.budgets),
-            tally=MOVE["commit"](state.tally, 1),
-        ),
-        [moves.GroupCommitted(group_class, ready)],
+    committed = state._replace(
+        running=pages.add(state.running, group_class, -1),
+        ready=pages.add(state.ready, ready, 1),
+        budgets=_answered(state.budgets),
+        tally=MOVE["commit"](state.tally, 1),
     )
+    return committed, [moves.GroupCommitted(group_class, ready)]
 
 
 def _answered(budgets: Budgets) -> Budgets:

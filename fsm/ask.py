@@ -1,7 +1,7 @@
 """Asks the sampler, here and nowhere else.
 
 What a custom sampler answers is checked for its type and against the state, and what it raises becomes a
-SamplerError that names it and the method.
+SamplerError that names it and the method. The built-in ones are evenstep's own, and are taken at their word.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ def _is_step(value: object) -> bool:
 def ask_admit(state: State, laws: Laws) -> Admission | None:
     """The sampler's admission for the next batch (A1)."""
     view = View(state, laws.limits)
+    if not laws.is_custom:
+        return laws.sampler.admit(view)
     admission = _answer(laws, "admit", lambda: laws.sampler.admit(view))
     if admission is None:
         return None
@@ -56,6 +58,8 @@ def ask_admit(state: State, laws: Laws) -> Admission | None:
 def ask_select(state: State, laws: Laws, min_groups: int, max_groups: int) -> Picks:
     """The sampler's selection, () for not yet; checked against what is ready (S1, S2)."""
     view = View(state, laws.limits)
+    if not laws.is_custom:
+        return tuple(laws.sampler.select(view, min_groups, max_groups))
     answer = _answer(laws, "select", lambda: tuple(laws.sampler.select(view, min_groups, max_groups)))
     taken = 0
     seen: set[GroupClass] = set()
@@ -84,6 +88,8 @@ def _pick(laws: Laws, pick: object) -> tuple[GroupClass, int]:
 def ask_evict(state: State, laws: Laws) -> Picks:
     """The ready classes that the sampler evicts, with their counts (E1)."""
     view = View(state, laws.limits)
+    if not laws.is_custom:
+        return tuple((group_class, pages.get(state.ready, group_class, 0)) for group_class in laws.sampler.evict(view))
     classes = _answer(laws, "evict", lambda: tuple(laws.sampler.evict(view)))
     picks: list[tuple[GroupClass, int]] = []
     for group_class in classes:

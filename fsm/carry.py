@@ -58,15 +58,15 @@ class Book:
     def carry(self, move: Move, subject: Group | None, delay_s: float) -> list[Effect]:
         """Carry out one move. `subject` is the event's group, `delay_s` its backoff where it is retried."""
         match move:
-            case moves.QueueDispatched(group_class, groups):
-                return self.starts(self.roster.dispatch(group_class, groups))
-            case moves.WaitingStarted(start_weight):
-                return self.starts(self.roster.start_waiting(start_weight))
             case moves.GroupCommitted(after=after):
                 group = _the(subject)
                 self.roster.leave_flight(group)
                 self.roster.make_ready(group, after)
                 return []
+            case moves.QueueDispatched(group_class, groups):
+                return self.starts(self.roster.dispatch(group_class, groups))
+            case moves.WaitingStarted(start_weight):
+                return self.starts(self.roster.start_waiting(start_weight))
             case moves.GateMoved() | moves.SourceExhausted() | moves.GroupLost():
                 return []
             case moves.ChunkSelected(step, picks):

@@ -85,6 +85,9 @@ class Core:
         self.error: EvenstepError | None = None
         """Why the run was stopped; None while it runs and when it is completed."""
         self.notices: list[str] = list(setup.notices)
+        sampler = setup.sampler
+        self._labelling = sampler if isinstance(sampler, LabellingSampler) and sampler.labels > 1 else None
+        """The sampler, where it labels groups. Asked for once: an isinstance of a protocol is slow."""
         self._observer = observer
         self._opening: Callable[[State, Laws], Done] = _open_fresh
         self._begun = False
@@ -97,14 +100,13 @@ class Core:
         """
         plan = self._plan(event)
         state, done = plan.transition(self.state, self.laws)
-        state, own = own_moves.settle(state, self.laws)
+        state, own = own_moves.settle(state, self.laws, self.state if self._begun else None)
         check(state, self.limits)
         moves = (*done, *own)
         self.state = state
         self._begun = True
-        effects: list[Effect] = []
-        for move in moves:
-            effects += self.book.carry(move, plan.subject, plan.delay_s)
+        carry = self.book.carry
+        effects = [effect for move in moves for effect in carry(move, plan.subject, plan.delay_s)]
         if effects and isinstance(effects[-1], Stopped):
             self.error = effects[-1].error
         if self._observer is not None:
@@ -121,6 +123,8 @@ class Core:
 
     def _plan(self, event: Event) -> _Plan:
         """The transition that `event` makes, or IllegalEvent."""
+        if isinstance(event, GroupFinished) and self._begun and not is_over(self.state):  # by far the most frequent
+            return self._plan_finished(self._running(event.attempt), event.zero_variance, event.record)
         if is_over(self.state):
             raise IllegalEvent(f"the run is {self.state.run.status.name.lower()}; it takes no {event}")
         if isinstance(event, Begin):
@@ -130,8 +134,6 @@ class Core:
         if not self._begun:
             raise IllegalEvent(f"the run has not begun; apply Begin before {event}")
         match event:
-            case GroupFinished(attempt, zero_variance, record):
-                return self._plan_finished(self._running(attempt), zero_variance, record)
             case GroupFailed(attempt, kind, error):
                 if kind not in tuple(FailureKind):
                     raise IllegalEvent(f"{event!r}: kind is one of {', '.join(FailureKind)}")
@@ -217,8 +219,8 @@ class Core:
 
     def _label(self, record: GroupRecord | None) -> int:
         """What a custom sampler sees of a group that is ready."""
-        sampler = self.setup.sampler
-        if not isinstance(sampler, LabellingSampler) or sampler.labels == 1:
+        sampler = self._labelling
+        if sampler is None:
             return 0
         if record is None:
             raise IllegalEvent(f"{self.setup.sampler_name} labels groups: GroupFinished must carry a record")

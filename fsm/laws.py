@@ -24,6 +24,8 @@ class Laws(NamedTuple):
     """The sampler itself where it says what becomes of lost groups, else the defaults."""
     is_custom: bool
     """The sampler comes from outside, and so may be to blame."""
+    evicts_nothing: bool
+    """The sampler never evicts (E2), so that it need not be asked after every event."""
     keeps_stale: bool
     """The sampler never aborts (E2), so that it need not be asked about every class."""
     fire: Fire
@@ -31,11 +33,13 @@ class Laws(NamedTuple):
 
 def laws_of(limits: Limits, sampler: PromptGroupSampler, sampler_name: str, fire: Fire) -> Laws:
     """The laws of a run under `sampler`."""
-    never: object = GatedSampler.should_abort_inflight
-    keeps_stale = type(sampler).should_abort_inflight is never
+    never_evicts: object = GatedSampler.evict
+    never_aborts: object = GatedSampler.should_abort_inflight
+    evicts_nothing = type(sampler).evict is never_evicts
+    keeps_stale = type(sampler).should_abort_inflight is never_aborts
     accounting = sampler if isinstance(sampler, DropAccountingSampler) else GatedSampler()
     is_custom = type(sampler) not in BUILTIN
-    return Laws(limits, sampler, sampler_name, accounting, is_custom, keeps_stale, fire)
+    return Laws(limits, sampler, sampler_name, accounting, is_custom, evicts_nothing, keeps_stale, fire)
 
 
 def step_context(state: State, laws: Laws, groups: int = 0) -> StepContext:

@@ -61,7 +61,7 @@ def complete_at_step_limit(state: State, laws: Laws) -> Made | None:
 
 def evict(state: State, laws: Laws) -> Made | None:
     """E1: ready groups that the sampler evicts."""
-    if not state.ready:
+    if not state.ready or laws.evicts_nothing:
         return None
     picks = ask_evict(state, laws)
     if not picks:
@@ -142,10 +142,14 @@ def _take(state: State, laws: Laws, picks: moves.Picks) -> Made:
 
 def select(state: State, laws: Laws) -> Made | None:
     """S1: a chunk, as soon as enough groups are eligible."""
-    if not state.ready:
+    ready = state.tally.ready
+    if not ready:
         return None
     needed = want(laws.limits.size, state.step.selected, charged(state, state.trainer.version))
-    picks = ask_select(state, laws, min(laws.limits.min_groups, needed), needed)
+    least = min(laws.limits.min_groups, needed)
+    if ready < least and not laws.is_custom:  # a custom sampler's answer is checked whenever it can be asked
+        return None
+    picks = ask_select(state, laws, least, needed)
     return _take(state, laws, picks) if picks else None
 
 
@@ -319,11 +323,22 @@ ALWAYS: tuple[OwnMove, ...] = (refill_pool, move_gate, admit, start_waiting, dis
 OWN_MOVES = WHILE_ASSEMBLING + ALWAYS
 
 
-def next_move(state: State, laws: Laws) -> Made | None:
-    """The first of the core's own moves that applies, or None where all is done that can be done."""
+_GATE_STAYS: dict[tuple[OwnMove, ...], tuple[OwnMove, ...]] = {
+    moves_: tuple(own_move for own_move in moves_ if own_move is not move_gate) for moves_ in (OWN_MOVES, ALWAYS)
+}
+
+
+def next_move(state: State, laws: Laws, settled: State | None = None) -> Made | None:
+    """The first of the core's own moves that applies, or None where all is done that can be done.
+
+    `settled` is an earlier state in which all was done. Where neither gate nor trainer has moved since, a built-in
+    sampler, which admits by dispatch index and version alone, need not be asked about the gate again.
+    """
     if is_over(state):
         return None
     candidates = OWN_MOVES if state.trainer.status is TrainerState.ASSEMBLING else ALWAYS
+    if settled is not None and state.gate is settled.gate and state.trainer is settled.trainer and not laws.is_custom:
+        candidates = _GATE_STAYS[candidates]
     try:
         for own_move in candidates:
             made = own_move(state, laws)
@@ -334,10 +349,10 @@ def next_move(state: State, laws: Laws) -> Made | None:
     return None
 
 
-def settle(state: State, laws: Laws) -> tuple[State, list[Move]]:
-    """All of the core's own moves, one after the other."""
+def settle(state: State, laws: Laws, settled: State | None = None) -> tuple[State, list[Move]]:
+    """All of the core's own moves, one after the other; for `settled` see `next_move`."""
     done: list[Move] = []
-    while (made := next_move(state, laws)) is not None:
+    while (made := next_move(state, laws, settled)) is not None:
         if isinstance(made[1], moves.GateMoved) and done and isinstance(done[-1], moves.GateMoved):
             made = stop(state, laws, _fickle(laws))
         state, move = made

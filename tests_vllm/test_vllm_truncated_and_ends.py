@@ -39,11 +39,12 @@ def test_an_engine_with_top_k_from_its_start_to_its_end(tmp_path: Path) -> None:
         assert alive == []
 
 
-def test_when_vllm_dies_its_callers_are_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize("after_s", [0.0, 0.2], ids=["on its way in", "while it is generated"])
+def test_when_vllm_dies_its_callers_are_told(tmp_path: Path, after_s: float) -> None:
     with asyncio.Runner() as runner:
-        engine = open_engine(tmp_path, runner)
+        engine = open_engine(tmp_path, runner, max_new_tokens=200)
         try:
-            runner.run(_death(Running(engine, runner)))
+            runner.run(_death(Running(engine, runner), after_s))
         finally:
             runner.run(engine.__aexit__(None, None, None))
 
@@ -90,17 +91,24 @@ def _left_in_flight(running: Running) -> asyncio.Future[GeneratedGroup]:
     return running.run(scenario())
 
 
-async def _death(running: Running) -> None:
+async def _death(running: Running, after_s: float) -> None:
     from vllm.v1.engine.exceptions import EngineDeadError
 
-    (future,) = running.engine.submit([make_request("g", max_new_tokens=100)])
-    await asyncio.sleep(0.1)
-    for process in psutil.Process().children():
-        if "EngineCore" in _title(process):
-            process.kill()
-    assert isinstance(await outcome(future), EngineDeadError)
+    (future,) = running.engine.submit([make_request("g", num_generations=32, max_new_tokens=200)])
+    await asyncio.sleep(after_s)
+    (core,) = [child for child in psutil.Process().children() if "EngineCore" in _title(child)]
+    core.suspend()
+    load = asyncio.create_task(running.engine.load_weights(export_weights(make_policy(9)), 1))
+    await asyncio.sleep(after_s)
+    core.kill()
+    async with asyncio.timeout(60):
+        assert isinstance(await outcome(future), EngineDeadError)
+        assert isinstance(await outcome(load), EngineDeadError)
     with pytest.raises(EngineDeadError):
         running.engine.health()
+    async with asyncio.timeout(60):
+        (late,) = running.engine.submit([make_request("late")])
+        assert isinstance(await outcome(late), EngineDeadError)
 
 
 def _title(process: psutil.Process) -> str:

@@ -100,6 +100,6 @@ def tokens(group: GeneratedGroup) -> list[list[int]]:
     return [sequence.token_ids.tolist() for sequence in group.sequences]
 
 
-async def outcome(awaitable: Awaitable[GeneratedGroup]) -> GeneratedGroup | BaseException:
+async def outcome(awaitable: Awaitable[Result]) -> Result | BaseException:
     (result,) = await asyncio.gather(awaitable, return_exceptions=True)
     return result

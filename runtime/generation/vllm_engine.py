@@ -19,12 +19,12 @@ import asyncio
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -110,6 +110,9 @@ class VllmEngine:
         except ValueError as error:
             raise UnsupportedModel(f"vLLM refuses {self._directory} as configured: {error}") from error
         self._llm = AsyncLLM.from_vllm_config(settings, disable_log_stats=True)
+        # vLLM tells the requests that it has registered when it dies, but not those on their way in.
+        dead = self._llm.dead_error
+        self._llm.output_handler.add_done_callback(lambda _: self._fail_all(dead))
         self._kv_cache_bytes = kv_cache_bytes(settings)
         await self._llm.update_weight_version(str(self._version))
         return self
@@ -137,9 +140,7 @@ class VllmEngine:
         entry = self._in_flight.get(request_id)
         if entry is None:
             return False
-        entry.task.cancel()  # upon which vLLM aborts the request
-        self._remove(entry)
-        _fail(entry.future, GenerationAborted(request_id))
+        self._stop_with(entry, GenerationAborted(request_id))
         return True
 
     async def load_weights(self, weights: Weights, version: int) -> int:
@@ -157,12 +158,9 @@ class VllmEngine:
         with tempfile.TemporaryDirectory(prefix="evenstep-weights-", dir=_scratch(weights)) as directory:
             await asyncio.to_thread(_write_checkpoint, weights, Path(directory))
             try:
-                await self._replace_weights(directory, version)
+                await self._unless_dead(self._replace_weights(directory, version))
             except BaseException as error:
-                for entry in tuple(self._in_flight.values()):
-                    entry.task.cancel()
-                    self._remove(entry)
-                    _fail(entry.future, error)
+                self._fail_all(error)
                 raise
         return self._version
 
@@ -215,6 +213,15 @@ class VllmEngine:
         if not entry.future.done():
             entry.future.set_result(group)
 
+    def _fail_all(self, error: BaseException) -> None:
+        for entry in tuple(self._in_flight.values()):
+            self._stop_with(entry, error)
+
+    def _stop_with(self, entry: _InFlight, error: BaseException) -> None:
+        entry.task.cancel()  # upon which vLLM aborts the request
+        self._remove(entry)
+        _fail(entry.future, error)
+
     def _remove(self, entry: _InFlight) -> None:
         del self._in_flight[entry.request.request_id]
         if not self._in_flight:
@@ -230,6 +237,17 @@ class VllmEngine:
         self._version = int(await self._llm.get_weight_version())
         self._loads += 1
         await self._llm.resume_generation()
+
+    async def _unless_dead(self, call: Coroutine[Any, Any, None]) -> None:
+        """Wait for calls to vLLM, which would never be answered if it died meanwhile. Raises its error then."""
+        task = asyncio.create_task(call)
+        try:
+            await asyncio.wait({task, self._llm.output_handler}, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                raise self._llm.dead_error
+            task.result()
+        finally:
+            task.cancel()
 
     def _waiting_groups(self, sequences: int) -> int:
         """How many of the newest groups wait as a whole, when this many sequences wait. vLLM admits in order."""
