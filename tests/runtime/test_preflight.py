@@ -147,17 +147,17 @@ def test_a_line_that_is_wrong_is_told_once_with_file_line_and_remedy(tmp_path: P
 
 
 def test_a_verifier_that_is_wrong_is_told_before_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "my_verifiers.py").write_text(
+    (tmp_path / "preflight_verifiers.py").write_text(
         "def one(completion): return 1.0\ndef raises(completion, answer): return 1 / 0\n"
         "def two(completion, answer): return 2\n"
     )
     (tmp_path / "broken_verifiers.py").write_text("def f(:\n")
     monkeypatch.syspath_prepend(tmp_path)
     for verifier, says in (
-        ("my_verifiers:none", "has no function 'none'"),
-        ("my_verifiers:one", "raised TypeError"),
-        ("my_verifiers:raises", "raised ZeroDivisionError"),
-        ("my_verifiers:two", "return a reward in [0, 1]"),
+        ("preflight_verifiers:none", "has no function 'none'"),
+        ("preflight_verifiers:one", "raised TypeError"),
+        ("preflight_verifiers:raises", "raised ZeroDivisionError"),
+        ("preflight_verifiers:two", "return a reward in [0, 1]"),
         ("no_such_module:f", "importing no_such_module failed"),
         ("broken_verifiers:f", "SyntaxError"),
     ):
