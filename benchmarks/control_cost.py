@@ -2,8 +2,8 @@
 
 A group's way through the core is dispatch, commit, select and close; every machine is a `transitions` machine, every
 invariant is asserted after every event, the roster is kept, and nothing does I/O. The buffer is filled first (every
-group but N finishes, in random order, while a chunk is in training), then steps are closed one after the other; a
-step's N groups are selected, N more are dispatched and finish in random order.
+group finishes, in random order among its 1,024 neighbours, while a chunk is in training), then steps are closed one
+after the other; a step's N groups are selected, N more are dispatched and finish in random order.
 
 A gated sampler admits (window + 1) × N groups, so each fills its buffer through the window. windowed, always open,
 has a window of 2 and evicts what falls out of it, which counts as a group's way through the core too.
@@ -32,6 +32,8 @@ from fsm.setup import set_up
 from fsm.trainer import TRAINER, Trainer, TrainerContext
 
 N = 64
+NEIGHBOURS = 1_024
+"""Rollouts finish out of order among so many that were started together."""
 SIZES = (64, 1_000, 10_000, 100_000, 1_000_000)
 SAMPLERS = ("in_order", "ready_first", "weight_fifo", "windowed")
 
@@ -92,7 +94,10 @@ class Driver:
     def commit(self, groups: int) -> None:
         """That many of the oldest rollouts finish, in random order."""
         finished, self.running = self.running[:groups], self.running[groups:]
-        self.random.shuffle(finished)
+        for start in range(0, groups, NEIGHBOURS):
+            block = finished[start : start + NEIGHBOURS]
+            self.random.shuffle(block)
+            finished[start : start + NEIGHBOURS] = block
         events = [GroupFinished(attempt, zero_variance=False) for attempt in finished]
         apply, handle = self.core.apply, self.handle
         began = time.process_time()
