@@ -52,11 +52,11 @@ def _within_limit(_: AdmissionGate, context: GateContext) -> bool:
 
 
 def _count(gate: AdmissionGate, _: GateContext) -> AdmissionGate:
-    return gate._replace(dispatch_index=gate.dispatch_index + 1)
+    return AdmissionGate(gate.status, gate.dispatch_index + 1)
 
 
 def _restart(gate: AdmissionGate, context: GateContext) -> AdmissionGate:
-    return gate._replace(dispatch_index=context.version - 1)
+    return AdmissionGate(gate.status, context.version - 1)
 
 
 def gate_holds(gate: AdmissionGate, context: GateContext) -> bool:

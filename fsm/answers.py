@@ -10,6 +10,7 @@ from fsm import moves, pages
 from fsm.admission_gate import ADMISSION_GATE, GateContext
 from fsm.ask import ask_abort, ask_charge
 from fsm.errors import BudgetExceeded, EvenstepError, SamplerError
+from fsm.evolve import evolver
 from fsm.laws import Laws, ledger_context, pool_context, source_context, step_context
 from fsm.moves import FailureKind, Move
 from fsm.own_moves import stop
@@ -17,23 +18,40 @@ from fsm.prompt_group import MOVE, Tally
 from fsm.shortfall_ledger import SHORTFALL_LEDGER, ShortfallLedger
 from fsm.source import SOURCE
 from fsm.spare_pool import SPARE_POOL
-from fsm.state import NONE, Budgets, Counts, GroupClass, Queue, State, assembling_step, charged
+from fsm.state import NONE, Budgets, Counts, GroupClass, Queue, State, assembling_step, charged, starting
 from fsm.step_assembly import STEP_ASSEMBLY, want
 from fsm.trainer import TRAINER, TrainerContext
 
 Done = tuple[State, list[Move]]
 
+_with_answer_kept = evolver(State, "running", "ready", "budgets", "tally")
+_with_answer_filtered = evolver(State, "filtered", "running", "budgets", "tally")
+_with_backoff = evolver(State, "backing_off", "running")
+_with_retry = evolver(State, "waiting", "running")
+_with_backoff_over = evolver(State, "backing_off", "waiting")
+_with_drop = evolver(State, "running", "tally")
+_with_spare = evolver(State, "pool", "waiting", "tally")
+_with_charge = evolver(State, "ledgers", "step")
+_with_chunk_over = evolver(State, "trainer", "chunk", "accumulated")
+_with_step_closed = evolver(State, "trainer", "ledgers", "filtered", "accumulated", "tally")
+_with_step = evolver(State, "step")
+_with_trainer = evolver(State, "trainer")
+_committed = MOVE["commit"]
+
 
 def commit(state: State, laws: Laws, group_class: GroupClass, label: int) -> Done:
     """A rollout finished and is kept."""
     del laws
-    target_step, bucket, start_weight, _, _ = group_class
-    ready = GroupClass(target_step, bucket, start_weight, 0, label)
-    committed = state._replace(
-        running=pages.add(state.running, group_class, -1),
-        ready=pages.add(state.ready, ready, 1),
-        budgets=_answered(state.budgets),
-        tally=MOVE["commit"](state.tally, 1),
+    target_step, bucket, start_weight, replacements, unlabelled = group_class
+    ready = group_class  # often the same class, and then better the same value: it is told by identity
+    if replacements or label != unlabelled:
+        ready = GroupClass(target_step, bucket, start_weight, 0, label)
+    committed = _with_answer_kept(
+        state,
+        pages.add(state.running, group_class, -1),
+        pages.add(state.ready, ready, 1),
+        _answered(state.budgets),
+        _committed(state.tally, 1),
     )
     return committed, [moves.GroupCommitted(group_class, ready)]
 
@@ -50,12 +68,9 @@ def filter_group(state: State, laws: Laws, group_class: GroupClass) -> Done:
         stamp = group_class.target_step
         step = assembling_step(state, laws.limits) if stamp == NONE else stamp
         filtered = pages.add(filtered, step, 1)
-    state = state._replace(
-        running=pages.add(state.running, group_class, -1),
-        filtered=filtered,
-        budgets=_answered(state.budgets),
-        tally=MOVE["filter"](state.tally, 1),
-    )
+    running = pages.add(state.running, group_class, -1)
+    tally = MOVE["filter"](state.tally, 1)
+    state = _with_answer_filtered(state, filtered, running, _answered(state.budgets), tally)
     state, followed = _replace_or_lose(state, laws, group_class)
     return state, [moves.GroupFiltered(group_class), *followed]
 
@@ -63,12 +78,12 @@ def filter_group(state: State, laws: Laws, group_class: GroupClass) -> Done:
 def retry(state: State, laws: Laws, group_class: GroupClass, kind: FailureKind, backs_off: bool) -> Done:
     """L7: an attempt failed and another follows, after its backoff."""
     del laws
-    after = group_class._replace(start_weight=NONE)
-    state = state._replace(running=pages.add(state.running, group_class, -1))
+    after = starting(group_class, NONE)
+    running = pages.add(state.running, group_class, -1)
     if backs_off:
-        state = state._replace(backing_off=pages.add(state.backing_off, after, 1))
+        state = _with_backoff(state, pages.add(state.backing_off, after, 1), running)
     else:
-        state = state._replace(waiting=pages.add(state.waiting, after, 1))
+        state = _with_retry(state, pages.add(state.waiting, after, 1), running)
     return state, [moves.RetryWaits(group_class, after, kind, backs_off)]
 
 
@@ -76,9 +91,8 @@ def end_backoff(state: State, laws: Laws, group_class: GroupClass) -> Done:
     """D2: the retry may start."""
     del laws
     return (
-        state._replace(
-            backing_off=pages.add(state.backing_off, group_class, -1),
-            waiting=pages.add(state.waiting, group_class, 1),
+        _with_backoff_over(
+            state, pages.add(state.backing_off, group_class, -1), pages.add(state.waiting, group_class, 1)
         ),
         [moves.BackoffEnded(group_class)],
     )
@@ -86,7 +100,7 @@ def end_backoff(state: State, laws: Laws, group_class: GroupClass) -> Done:
 
 def give_up(state: State, laws: Laws, group_class: GroupClass, kind: FailureKind, error: str) -> Done:
     """L7: the last attempt failed; the group is replaced or lost, or the budget stops the run."""
-    state = state._replace(running=pages.add(state.running, group_class, -1), tally=MOVE["drop"](state.tally, 1))
+    state = _with_drop(state, pages.add(state.running, group_class, -1), MOVE["drop"](state.tally, 1))
     dropped: list[Move] = [moves.GroupDropped(group_class, kind)]
     state, over = _spend_budget(state, laws, kind, error)
     if over:
@@ -135,13 +149,12 @@ def _replace_or_lose(state: State, laws: Laws, group_class: GroupClass) -> Done:
     limits = laws.limits
     if group_class.replacements >= limits.max_replacements or state.pool.spares == 0:
         return _lose(state, laws, group_class)
-    spare = group_class._replace(replacements=group_class.replacements + 1, start_weight=NONE)
+    target_step, bucket, _, replacements, label = group_class
+    spare = GroupClass(target_step, bucket, NONE, replacements + 1, label)
     tally = MOVE["replace"](state.tally, 1)
-    replaced = state._replace(
-        pool=laws.fire(SPARE_POOL, "draw", state.pool, pool_context(state, laws, 1)),
-        waiting=pages.add(state.waiting, spare, 1),
-        tally=tally._replace(replaced=tally.replaced + 1),
-    )
+    pool = laws.fire(SPARE_POOL, "draw", state.pool, pool_context(state, laws, 1))
+    waiting = pages.add(state.waiting, spare, 1)
+    replaced = _with_spare(state, pool, waiting, tally._replace(replaced=tally.replaced + 1))
     return replaced, [moves.GroupReplaced(spare)]
 
 
@@ -156,9 +169,9 @@ def _lose(state: State, laws: Laws, group_class: GroupClass) -> Done:
         return state, [moves.GroupLost(NONE)]
     ledger = pages.get(state.ledgers, step, ShortfallLedger())
     ledger = laws.fire(SHORTFALL_LEDGER, "charge", ledger, ledger_context(state, laws, step))
-    state = state._replace(ledgers=pages.put(state.ledgers, step, ledger))
+    state = _with_charge(state, pages.put(state.ledgers, step, ledger), state.step)
     if step == state.trainer.version:
-        state = state._replace(step=laws.fire(STEP_ASSEMBLY, "charged", state.step, step_context(state, laws)))
+        state = _with_step(state, laws.fire(STEP_ASSEMBLY, "charged", state.step, step_context(state, laws)))
     return state, [moves.GroupLost(step)]
 
 
@@ -167,12 +180,9 @@ def finish_chunk(state: State, laws: Laws) -> Done:
     accumulated = state.accumulated
     for group_class, groups in pages.items(state.chunk):
         accumulated = pages.add(accumulated, group_class, groups)
+    trainer = laws.fire(TRAINER, "chunk_trained", state.trainer, TrainerContext())
     return (
-        state._replace(
-            trainer=laws.fire(TRAINER, "chunk_trained", state.trainer, TrainerContext()),
-            chunk=(),
-            accumulated=accumulated,
-        ),
+        _with_chunk_over(state, trainer, (), accumulated),
         [moves.ChunkAccumulated(state.trainer.version)],
     )
 
@@ -189,14 +199,9 @@ def close_step(state: State, laws: Laws) -> Done:
         ledgers = pages.drop(ledgers, step)
     if pages.get(filtered, step, 0):
         filtered = pages.drop(filtered, step)
-    state = state._replace(
-        trainer=laws.fire(TRAINER, "step_finished", state.trainer, TrainerContext()),
-        ledgers=ledgers,
-        filtered=filtered,
-        accumulated=(),
-        tally=MOVE["train"](state.tally, selected),
-    )
-    state = state._replace(step=laws.fire(STEP_ASSEMBLY, "next", closed, step_context(state, laws)))
+    trainer = laws.fire(TRAINER, "step_finished", state.trainer, TrainerContext())
+    state = _with_step_closed(state, trainer, ledgers, filtered, (), MOVE["train"](state.tally, selected))
+    state = _with_step(state, laws.fire(STEP_ASSEMBLY, "next", closed, step_context(state, laws)))
     done: list[Move] = [moves.StepClosed(step, selected, lost, want(limits.size, selected, lost))]
     try:
         stale = ask_abort(state, laws)
@@ -208,7 +213,7 @@ def close_step(state: State, laws: Laws) -> Done:
         for group_class, groups in stale:
             running = pages.add(running, group_class, -groups)
         tally = MOVE["abort"](state.tally, sum(groups for _, groups in stale))
-        state = state._replace(running=running, tally=tally)
+        state = _with_drop(state, running, tally)
         done.append(moves.GroupsAborted(stale))
     return state, done
 
@@ -216,7 +221,7 @@ def close_step(state: State, laws: Laws) -> Done:
 def finish_sync(state: State, laws: Laws) -> Done:
     """Every generation worker runs the version."""
     trainer = laws.fire(TRAINER, "weights_synced", state.trainer, TrainerContext())
-    return state._replace(trainer=trainer), [moves.WeightsSynced(trainer.version)]
+    return _with_trainer(state, trainer), [moves.WeightsSynced(trainer.version)]
 
 
 def stop_with(state: State, laws: Laws, error: EvenstepError) -> Done:
@@ -232,7 +237,7 @@ def resume(state: State, laws: Laws) -> Done:
     ready = state.ready
     for counts in (state.running, state.waiting, state.backing_off):
         for group_class, groups in pages.items(counts):
-            running = pages.add(running, group_class._replace(start_weight=version), groups)
+            running = pages.add(running, starting(group_class, version), groups)
     for counts in (state.chunk, state.accumulated):
         for group_class, groups in pages.items(counts):
             ready = pages.add(ready, group_class, groups)

@@ -89,7 +89,8 @@ def ask_evict(state: State, laws: Laws) -> Picks:
     """The ready classes that the sampler evicts, with their counts (E1)."""
     view = View(state, laws.limits)
     if not laws.is_custom:
-        return tuple((group_class, pages.get(state.ready, group_class, 0)) for group_class in laws.sampler.evict(view))
+        below = laws.sampler.evict(view)
+        return tuple((group_class, pages.get(state.ready, group_class, 0)) for group_class in below) if below else ()
     classes = _answer(laws, "evict", lambda: tuple(laws.sampler.evict(view)))
     picks: list[tuple[GroupClass, int]] = []
     for group_class in classes:

@@ -43,6 +43,11 @@ class Book:
         """The current or last attempt of a group."""
         return Attempt(group.prompt, group.dispatch, self.incarnation)
 
+    def is_last(self, attempt: Attempt, group: Group) -> bool:
+        """`attempt` is the current or last one of `group`."""
+        prompt, dispatch, incarnation = attempt
+        return dispatch == group.dispatch and incarnation == self.incarnation and prompt == group.prompt
+
     def starts(self, groups: Iterable[Group]) -> list[Effect]:
         """One StartRollout a group."""
         return [

@@ -34,10 +34,10 @@ from fsm.config_values import (
     resolved_buffer,
     resolved_inflight,
     resolved_streaming_minimum,
-    traits_of,
 )
 from fsm.errors import ConfigError
 from fsm.refusals import general_refusals, refusals, warnings
+from fsm.samplers.loading import traits_of
 
 __all__ = [
     "AsyncRlConfig",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import NamedTuple
 
-from fsm.config_blocks import CustomConfig, RunConfig, WindowedConfig
+from fsm.config_blocks import RunConfig, WindowedConfig
 
 
 class SamplerTraits(NamedTuple):
@@ -22,26 +22,6 @@ class SamplerTraits(NamedTuple):
     """The least `max_buffered_rollouts` (A4); None: it doesn't say."""
     stamps_bucket: bool
     """A batch keeps the version at its admission as its bucket (D3)."""
-
-
-def traits_of(config: RunConfig) -> SamplerTraits | None:
-    """The traits of a built-in sampler; None for a custom one, whose class has yet to be loaded."""
-    sampler = config.async_rl.sampler
-    if isinstance(sampler, CustomConfig):
-        return None
-    windowed = isinstance(sampler, WindowedConfig)
-    if windowed:
-        required = resolved_streaming_minimum(config)
-    else:
-        required = config.grpo.num_prompts_per_step * (sampler.window + 1)
-    return SamplerTraits(
-        name=sampler.name,
-        uses_replacement_pool=not windowed,
-        closes_short_at_exhaustion=windowed,
-        is_on_policy=sampler.window == 0,
-        required_buffer_capacity=required,
-        stamps_bucket=sampler.name == "weight_fifo",
-    )
 
 
 def resolved_streaming_minimum(config: RunConfig) -> int:

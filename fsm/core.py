@@ -54,12 +54,8 @@ class Transition(NamedTuple):
     effects: tuple[Effect, ...]
 
 
-class _Plan(NamedTuple):
-    """What a legal event does: the transition on counts, and the group that it is about."""
-
-    transition: Callable[[State, Laws], Done]
-    subject: Group | None = None
-    delay_s: float = 0.0
+_Plan = tuple[Callable[[State, Laws], Done], Group | None, float]
+"""What a legal event does: the transition on counts, the group that it is about, and the backoff of its retry."""
 
 
 class Core:
@@ -98,15 +94,15 @@ class Core:
         Raises IllegalEvent (LateAnswer for an attempt that is over) and changes nothing where the event is
         refused; raises InvariantBroken, with the state as it was, where evenstep itself is wrong.
         """
-        plan = self._plan(event)
-        state, done = plan.transition(self.state, self.laws)
+        transition, subject, delay_s = self._plan(event)
+        state, done = transition(self.state, self.laws)
         state, own = own_moves.settle(state, self.laws, self.state if self._begun else None)
         check(state, self.limits)
         moves = (*done, *own)
         self.state = state
         self._begun = True
         carry = self.book.carry
-        effects = [effect for move in moves for effect in carry(move, plan.subject, plan.delay_s)]
+        effects = [effect for move in moves for effect in carry(move, subject, delay_s)]
         if effects and isinstance(effects[-1], Stopped):
             self.error = effects[-1].error
         if self._observer is not None:
@@ -130,7 +126,7 @@ class Core:
         if isinstance(event, Begin):
             if self._begun:
                 raise IllegalEvent("the run has begun; Begin comes first and once")
-            return _Plan(self._opening)
+            return self._opening, None, 0.0
         if not self._begun:
             raise IllegalEvent(f"the run has not begun; apply Begin before {event}")
         match event:
@@ -142,7 +138,7 @@ class Core:
                 group = self.book.roster.backing_off.get(_checked(attempt).prompt)
                 if group is None or self.book.attempt(group) != attempt:
                     raise LateAnswer(f"{attempt} is not backing off")
-                return _Plan(partial(answers.end_backoff, group_class=group.group_class), group)
+                return partial(answers.end_backoff, group_class=group.group_class), group, 0.0
             case ClaimUnreadable(prompt, error):
                 return self._plan_unreadable(prompt, error)
             case StallTimeout(idle_s):
@@ -150,7 +146,7 @@ class Core:
                     f"no group finished and no step closed for {idle_s:g} s, stall_timeout_s is over: "
                     f"{self.waits_for()}"
                 )
-                return _Plan(partial(answers.stop_with, error=Stalled(explanation)))
+                return partial(answers.stop_with, error=Stalled(explanation)), None, 0.0
         return self._plan_trainer(event)
 
     def _plan_trainer(self, event: Event) -> _Plan:
@@ -159,26 +155,26 @@ class Core:
             case ChunkTrained(chunk):
                 current = self.book.next_chunk - 1
                 self._require(TrainerState.TRAINING, event, chunk == current, f"the chunk is {current}")
-                return _Plan(answers.finish_chunk)
+                return answers.finish_chunk, None, 0.0
             case StepFinished(step):
                 version = trainer.version
                 self._require(TrainerState.FINISHING, event, step == version, f"the step is {version}")
-                return _Plan(answers.close_step)
+                return answers.close_step, None, 0.0
             case SyncFinished(version):
                 current = trainer.version
                 self._require(TrainerState.SYNCING, event, version == current, f"the version is {current}")
-                return _Plan(answers.finish_sync)
+                return answers.finish_sync, None, 0.0
         raise IllegalEvent(f"{event!r} is no event of evenstep; see fsm.events")
 
     def _plan_finished(self, group: Group, zero_variance: bool, record: GroupRecord | None) -> _Plan:
         running = group.group_class
         if zero_variance and self.limits.dynamic_sampling:
-            return _Plan(partial(answers.filter_group, group_class=running), group)
+            return partial(answers.filter_group, group_class=running), group, 0.0
         try:
             label = self._label(record)
         except SamplerError as error:
-            return _Plan(partial(answers.stop_with, error=error), group)
-        return _Plan(partial(answers.commit, group_class=running, label=label), group)
+            return partial(answers.stop_with, error=error), group, 0.0
+        return partial(answers.commit, group_class=running, label=label), group, 0.0
 
     def _plan_failed(self, group: Group, kind: FailureKind, error: str) -> _Plan:
         """L7: the roster knows the attempts, so whether another follows is an answer of the world to the rules."""
@@ -187,11 +183,11 @@ class Core:
         infra = kind is FailureKind.INFRA
         allowed = failure.max_infra_attempts_per_prompt if infra else failure.max_data_attempts_per_prompt
         if group.failures(kind) + 1 >= allowed:
-            return _Plan(partial(answers.give_up, group_class=running, kind=kind, error=error), group)
+            return partial(answers.give_up, group_class=running, kind=kind, error=error), group, 0.0
         failed = group.infra_failures + group.data_failures + 1
         delay_s = backoff_s(failed, failure.backoff_base_s, failure.max_backoff_s) if infra else 0.0
         transition = partial(answers.retry, group_class=running, kind=kind, backs_off=delay_s > 0)
-        return _Plan(transition, group, delay_s)
+        return transition, group, delay_s
 
     def _plan_unreadable(self, prompt: int, error: str) -> _Plan:
         group = self.book.roster.chunk.get(prompt) if type(prompt) is int else None
@@ -199,14 +195,13 @@ class Core:
             raise IllegalEvent(
                 f"prompt {prompt!r} is not in the chunk in training, which has {list(self.book.roster.chunk)}"
             )
-        return _Plan(partial(answers.fail_claim, group_class=group.group_class, error=error), group)
+        return partial(answers.fail_claim, group_class=group.group_class, error=error), group, 0.0
 
     def _running(self, attempt: Attempt) -> Group:
         """The group whose attempt runs, or LateAnswer (D2)."""
-        roster = self.book.roster
-        group = roster.in_flight.get(_checked(attempt).prompt)
-        runs = group is not None and group.dispatch in roster.running.get(group.group_class, ())
-        if group is None or not runs or self.book.attempt(group) != attempt:
+        book = self.book
+        group = book.roster.in_flight.get(_checked(attempt).prompt)
+        if group is None or not book.roster.runs(group) or not book.is_last(attempt, group):
             raise LateAnswer(f"{attempt} is over or never was; its answer changes nothing (D2)")
         return group
 

@@ -11,7 +11,7 @@ from fsm.errors import InvariantBroken
 from fsm.roster import Roster
 from fsm.shortfall_ledger import LedgerContext, ledger_holds
 from fsm.state import Limits, State, charged
-from fsm.step_assembly import StepContext, step_holds
+from fsm.step_assembly import comes_out_even
 
 
 def _require(holds: bool, rule: str, what: str, state: State) -> None:
@@ -25,7 +25,7 @@ def check(state: State, limits: Limits) -> None:
     if not tally.balanced:
         _require(False, "X4", f"the balance sheet does not add up: {tally}", state)
     lost = charged(state, state.trainer.version)
-    if not step_holds(step, StepContext(limits.size, lost, limits.floor)):
+    if not comes_out_even(step, limits.size, lost):
         _require(False, "L5", f"selected {step.selected} + charged {lost} of {limits.size}", state)
     if tally.selected != step.selected or tally.spare != state.pool.spares or tally.queued != state.queue.groups:
         _require(False, "X4", "the machines and the balance sheet disagree", state)

@@ -12,6 +12,7 @@ from fsm import moves, pages
 from fsm.admission_gate import ADMISSION_GATE, GateContext, GateState, may_admit
 from fsm.ask import ask_admit, ask_evict, ask_select
 from fsm.errors import BelowFloor, EvenstepError, InvariantBroken, SamplerError, SearchExceeded
+from fsm.evolve import evolver
 from fsm.laws import Laws, pool_context, source_context, step_context
 from fsm.moves import Move
 from fsm.prompt_group import MOVE
@@ -19,9 +20,25 @@ from fsm.run import RUN, RunContext
 from fsm.samplers.protocol import Admission
 from fsm.source import SOURCE, SourceState, left_in_epoch
 from fsm.spare_pool import SPARE_POOL, PoolState
-from fsm.state import NONE, GroupClass, Limits, Queue, State, charged, is_over, slots_accounted
+from fsm.state import NONE, GroupClass, Limits, Queue, State, charged, is_over, slots_accounted, starting
 from fsm.step_assembly import STEP_ASSEMBLY, StepState, want
 from fsm.trainer import TRAINER, TrainerContext, TrainerState
+
+_FULL, _OPEN, _LOW = StepState.FULL, GateState.OPEN, PoolState.LOW  # an enum's members are slow to look up
+_PRODUCING, _DRAINING, _EXHAUSTED = SourceState
+_ASSEMBLING, _SYNCING = TrainerState.ASSEMBLING, TrainerState.SYNCING
+
+_with_run = evolver(State, "run")
+_with_ready = evolver(State, "ready", "tally")
+_with_step = evolver(State, "step", "trainer")
+_with_chunk = evolver(State, "ready", "chunk", "step", "trainer", "tally")
+_with_source = evolver(State, "source")
+_with_spares = evolver(State, "pool", "tally")
+_with_pool = evolver(State, "pool")
+_with_gate = evolver(State, "gate")
+_with_batch = evolver(State, "gate", "queue", "tally")
+_with_started = evolver(State, "waiting", "running")
+_with_dispatched = evolver(State, "queue", "running", "tally")
 
 Made = tuple[State, Move]
 OwnMove = Callable[[State, Laws], Made | None]
@@ -29,7 +46,7 @@ OwnMove = Callable[[State, Laws], Made | None]
 
 def complete(state: State, laws: Laws) -> Made:
     """The run is over; left over is what is in hand."""
-    return state._replace(run=laws.fire(RUN, "complete", state.run, RunContext())), moves.RunCompleted()
+    return _with_run(state, laws.fire(RUN, "complete", state.run, RunContext())), moves.RunCompleted()
 
 
 def _require_accounted(state: State, laws: Laws) -> None:
@@ -50,7 +67,7 @@ def _require_accounted(state: State, laws: Laws) -> None:
 
 def stop(state: State, laws: Laws, error: EvenstepError) -> Made:
     """The run is over, with an error."""
-    return state._replace(run=laws.fire(RUN, "stop", state.run, RunContext())), moves.RunStopped(error)
+    return _with_run(state, laws.fire(RUN, "stop", state.run, RunContext())), moves.RunStopped(error)
 
 
 def complete_at_step_limit(state: State, laws: Laws) -> Made | None:
@@ -70,7 +87,7 @@ def evict(state: State, laws: Laws) -> Made | None:
     for group_class, groups in picks:
         ready = pages.add(ready, group_class, -groups)
     tally = MOVE["evict"](state.tally, sum(groups for _, groups in picks))
-    return state._replace(ready=ready, tally=tally), moves.GroupsEvicted(picks)
+    return _with_ready(state, ready, tally), moves.GroupsEvicted(picks)
 
 
 def stop_below_floor(state: State, laws: Laws) -> Made | None:
@@ -88,7 +105,7 @@ def stop_below_floor(state: State, laws: Laws) -> Made | None:
         f"min_step_batch_fraction asks for at least {limits.floor}. Lower min_step_batch_fraction, or make the "
         f"losses rarer: more attempts, a longer deadline, or on_dropped_prompt: replace"
     )
-    return stop(state._replace(step=assembly), laws, error)
+    return stop(_with_step(state, assembly, state.trainer), laws, error)
 
 
 def stop_search(state: State, laws: Laws) -> Made | None:
@@ -115,12 +132,12 @@ def _ask_to_finish(state: State, laws: Laws, event: str) -> Made:
     trainer = laws.fire(TRAINER, "finish", state.trainer, TrainerContext())
     short = want(context.size, assembly.selected, context.charged)
     finishing = moves.StepFinishing(state.trainer.version, assembly.selected, context.charged, short)
-    return state._replace(step=assembly, trainer=trainer), finishing
+    return _with_step(state, assembly, trainer), finishing
 
 
 def finish_step(state: State, laws: Laws) -> Made | None:
     """L5: the step is full and no chunk is in training."""
-    return _ask_to_finish(state, laws, "finish") if state.step.status is StepState.FULL else None
+    return _ask_to_finish(state, laws, "finish") if state.step.status is _FULL else None
 
 
 def _take(state: State, laws: Laws, picks: moves.Picks) -> Made:
@@ -130,13 +147,9 @@ def _take(state: State, laws: Laws, picks: moves.Picks) -> Made:
     for group_class, taken in picks:
         ready = pages.add(ready, group_class, -taken)
         chunk = pages.add(chunk, group_class, taken)
-    selected = state._replace(
-        ready=ready,
-        chunk=chunk,
-        step=laws.fire(STEP_ASSEMBLY, "select", state.step, step_context(state, laws, groups)),
-        trainer=laws.fire(TRAINER, "train_chunk", state.trainer, TrainerContext(groups)),
-        tally=MOVE["select"](state.tally, groups),
-    )
+    step = laws.fire(STEP_ASSEMBLY, "select", state.step, step_context(state, laws, groups))
+    trainer = laws.fire(TRAINER, "train_chunk", state.trainer, TrainerContext(groups))
+    selected = _with_chunk(state, ready, chunk, step, trainer, MOVE["select"](state.tally, groups))
     return selected, moves.ChunkSelected(state.trainer.version, picks)
 
 
@@ -155,7 +168,7 @@ def select(state: State, laws: Laws) -> Made | None:
 
 def end_at_exhaustion(state: State, laws: Laws) -> Made | None:
     """X1: complete the run, or close its last step short."""
-    if state.source.status is not SourceState.EXHAUSTED:
+    if state.source.status is not _EXHAUSTED:
         return None
     if state.step.selected == 0 and state.tally.ready == 0:
         _require_accounted(state, laws)
@@ -174,22 +187,22 @@ def end_at_exhaustion(state: State, laws: Laws) -> Made | None:
 
 
 def _pull(state: State, laws: Laws, groups: int) -> State:
-    return state._replace(source=laws.fire(SOURCE, "pull", state.source, source_context(state, laws, groups)))
+    return _with_source(state, laws.fire(SOURCE, "pull", state.source, source_context(state, laws, groups)))
 
 
 def refill_pool(state: State, laws: Laws) -> Made | None:
     """P1: a whole batch where the pool is below its reserve. A5: an epoch's trailing batch, at once."""
     limits = laws.limits
-    if not limits.uses_pool or state.source.status is not SourceState.PRODUCING:
+    if not limits.max_replacements or state.source.status is not _PRODUCING:
         return None
     left = left_in_epoch(state.source, limits.prompts_per_epoch)
-    if left >= limits.size and state.pool.status is not PoolState.LOW:
+    if left >= limits.size and state.pool.status is not _LOW:
         return None
     groups = min(left, limits.size)
     pulled = _pull(state, laws, groups)
     pool = laws.fire(SPARE_POOL, "stock", state.pool, pool_context(pulled, laws, groups))
     tally = MOVE["hold_back"](state.tally, groups)
-    return pulled._replace(pool=pool, tally=tally), moves.PromptsHeldBack(groups, _first_prompt(state, laws))
+    return _with_spares(pulled, pool, tally), moves.PromptsHeldBack(groups, _first_prompt(state, laws))
 
 
 def _gate_context(state: State, admission: Admission | None, limits: Limits) -> GateContext:
@@ -202,10 +215,10 @@ def move_gate(state: State, laws: Laws) -> Made | None:
     """A3: the gate opens or closes on the event that does it."""
     context = _gate_context(state, ask_admit(state, laws), laws.limits)
     admits = may_admit(state.gate, context)
-    if admits == (state.gate.status is GateState.OPEN):
+    if admits == (state.gate.status is _OPEN):
         return None
     gate = laws.fire(ADMISSION_GATE, "open" if admits else "close", state.gate, context)
-    return state._replace(gate=gate), moves.GateMoved(admits)
+    return _with_gate(state, gate), moves.GateMoved(admits)
 
 
 def _first_prompt(state: State, laws: Laws) -> int:
@@ -218,10 +231,11 @@ def _admitted(state: State, laws: Laws, groups: int, admission: Admission, from_
     bucket = NONE if admission.bucket is None else admission.bucket
     first = NONE if from_spares else _first_prompt(state, laws)
     return (
-        state._replace(
-            gate=laws.fire(ADMISSION_GATE, "admit", state.gate, _gate_context(state, admission, laws.limits)),
-            queue=Queue(target, bucket, groups),
-            tally=MOVE["admit_spares" if from_spares else "admit"](state.tally, groups),
+        _with_batch(
+            state,
+            laws.fire(ADMISSION_GATE, "admit", state.gate, _gate_context(state, admission, laws.limits)),
+            Queue(target, bucket, groups),
+            MOVE["admit_spares" if from_spares else "admit"](state.tally, groups),
         ),
         moves.BatchAdmitted(groups, target, bucket, first, from_spares),
     )
@@ -236,10 +250,10 @@ def _fickle(laws: Laws) -> SamplerError:
 
 def admit(state: State, laws: Laws) -> Made | None:
     """A1: the next batch when nothing is queued; P2: a batch of spares once nothing else is left."""
-    if state.queue.groups or state.gate.status is not GateState.OPEN:
+    if state.queue.groups or state.gate.status is not _OPEN:
         return None
     limits = laws.limits
-    producing = state.source.status is SourceState.PRODUCING
+    producing = state.source.status is _PRODUCING
     if not producing and (state.tally.in_flight or state.pool.spares < limits.size):
         return None
     admission = ask_admit(state, laws)
@@ -248,32 +262,32 @@ def admit(state: State, laws: Laws) -> Made | None:
     if not producing:
         pool = laws.fire(SPARE_POOL, "draw", state.pool, pool_context(state, laws, limits.size))
         drawn, move = _admitted(state, laws, limits.size, admission, from_spares=True)
-        return drawn._replace(pool=pool), move
+        return _with_pool(drawn, pool), move
     groups = min(left_in_epoch(state.source, limits.prompts_per_epoch), limits.size)
     admitted, move = _admitted(state, laws, groups, admission, from_spares=False)
     pulled = _pull(admitted, laws, groups)
-    if pulled.source.status is not SourceState.PRODUCING:
+    if pulled.source.status is not _PRODUCING:
         pool = laws.fire(SPARE_POOL, "data_moved", pulled.pool, pool_context(pulled, laws))
-        pulled = pulled._replace(pool=pool)
+        pulled = _with_pool(pulled, pool)
     return pulled, move
 
 
 def start_waiting(state: State, laws: Laws) -> Made | None:
     """D2: attempts that waited for a sync, or for nothing, start; before anything from the queue."""
     del laws
-    if not state.waiting or state.trainer.status is TrainerState.SYNCING:
+    if not state.waiting or state.trainer.status is _SYNCING:
         return None
     version = state.trainer.version
     running = state.running
     for group_class, groups in pages.items(state.waiting):
-        running = pages.add(running, group_class._replace(start_weight=version), groups)
-    return state._replace(waiting=(), running=running), moves.WaitingStarted(version)
+        running = pages.add(running, starting(group_class, version), groups)
+    return _with_started(state, (), running), moves.WaitingStarted(version)
 
 
 def dispatch(state: State, laws: Laws) -> Made | None:
     """D1: as many queued prompts as the limits allow."""
     queue, tally, limits = state.queue, state.tally, laws.limits
-    if not queue.groups or state.trainer.status is TrainerState.SYNCING:
+    if not queue.groups or state.trainer.status is _SYNCING:
         return None
     groups = min(
         queue.groups,
@@ -284,10 +298,11 @@ def dispatch(state: State, laws: Laws) -> Made | None:
         return None
     started = GroupClass(queue.target_step, queue.bucket, state.trainer.version)
     left = queue.groups - groups
-    dispatched = state._replace(
-        queue=queue._replace(groups=left) if left else Queue(),
-        running=pages.add(state.running, started, groups),
-        tally=MOVE["dispatch"](tally, groups),
+    dispatched = _with_dispatched(
+        state,
+        Queue(queue.target_step, queue.bucket, left) if left else Queue(),
+        pages.add(state.running, started, groups),
+        MOVE["dispatch"](tally, groups),
     )
     return dispatched, moves.QueueDispatched(started, groups)
 
@@ -295,15 +310,10 @@ def dispatch(state: State, laws: Laws) -> Made | None:
 def exhaust(state: State, laws: Laws) -> Made | None:
     """X1's premise: no data, nothing queued, nothing in flight, no whole batch of spares."""
     tally = state.tally
-    if (
-        state.source.status is not SourceState.DRAINING_SPARES
-        or tally.queued
-        or tally.in_flight
-        or tally.spare >= laws.limits.size
-    ):
+    if state.source.status is not _DRAINING or tally.queued or tally.in_flight or tally.spare >= laws.limits.size:
         return None
     source = laws.fire(SOURCE, "exhaust", state.source, source_context(state, laws))
-    return state._replace(source=source), moves.SourceExhausted()
+    return _with_source(state, source), moves.SourceExhausted()
 
 
 WHILE_ASSEMBLING: tuple[OwnMove, ...] = (
@@ -323,9 +333,8 @@ ALWAYS: tuple[OwnMove, ...] = (refill_pool, move_gate, admit, start_waiting, dis
 OWN_MOVES = WHILE_ASSEMBLING + ALWAYS
 
 
-_GATE_STAYS: dict[tuple[OwnMove, ...], tuple[OwnMove, ...]] = {
-    moves_: tuple(own_move for own_move in moves_ if own_move is not move_gate) for moves_ in (OWN_MOVES, ALWAYS)
-}
+_WHILE_THE_GATE_STAYS = tuple(own_move for own_move in OWN_MOVES if own_move is not move_gate)
+_ALWAYS_WHILE_THE_GATE_STAYS = tuple(own_move for own_move in ALWAYS if own_move is not move_gate)
 
 
 def next_move(state: State, laws: Laws, settled: State | None = None) -> Made | None:
@@ -336,9 +345,11 @@ def next_move(state: State, laws: Laws, settled: State | None = None) -> Made | 
     """
     if is_over(state):
         return None
-    candidates = OWN_MOVES if state.trainer.status is TrainerState.ASSEMBLING else ALWAYS
+    assembling = state.trainer.status is _ASSEMBLING
     if settled is not None and state.gate is settled.gate and state.trainer is settled.trainer and not laws.is_custom:
-        candidates = _GATE_STAYS[candidates]
+        candidates = _WHILE_THE_GATE_STAYS if assembling else _ALWAYS_WHILE_THE_GATE_STAYS
+    else:
+        candidates = OWN_MOVES if assembling else ALWAYS
     try:
         for own_move in candidates:
             made = own_move(state, laws)

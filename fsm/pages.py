@@ -87,6 +87,13 @@ def add(pages: Pages[K, int], key: K, groups: int) -> Pages[K, int]:
 
     Raises ValueError where the count would fall below 0.
     """
+    if len(pages) == 1:  # by far the most frequent: one page that holds the key, and keeps it
+        page = pages[0]
+        position = bisect_left(cast(Any, page), (key,))
+        if position < len(page) and page[position][0] == key:
+            old, count = page[position]
+            if count + groups > 0:
+                return ((*page[:position], (old, count + groups), *page[position + 1 :]),)
     if not pages:
         number, position, found, count = 0, 0, False, groups
     else:

@@ -11,6 +11,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from fsm.errors import InvariantBroken
+from fsm.evolve import evolver
 from fsm.table import Fairness, Rule, Table
 
 
@@ -59,7 +60,12 @@ class Tally(NamedTuple):
     @property
     def balanced(self) -> bool:
         """Every prompt pulled is in exactly one place (X4)."""
-        return min(self) >= 0 and self.pulled == sum(self[1:11])
+        pulled, spare, queued, in_flight, ready, selected, trained, filtered, dropped, evicted, aborted, replaced = self
+        if pulled != spare + queued + in_flight + ready + selected + trained + filtered + dropped + evicted + aborted:
+            return False
+        # The bitwise or of integers is negative exactly when one of them is.
+        counts = pulled | spare | queued | in_flight | ready | selected | trained
+        return (counts | filtered | dropped | evicted | aborted | replaced) >= 0
 
 
 class GroupCount(NamedTuple):
@@ -144,18 +150,17 @@ PROMPT_GROUP: Table[GroupCount, GroupContext] = Table(
 
 
 def _mover(event: str, source: GroupState, dest: GroupState) -> Callable[[Tally, int], Tally]:
-    takes, gives = source.value, dest.value
+    """Takes groups from one column to another; those that come from the data are pulled (X4)."""
+    takes, gives, from_data = source.value, dest.value, source is GroupState.DATA
+    moved = evolver(Tally, *dict.fromkeys((Tally._fields[takes], Tally._fields[gives])))
 
     def move(tally: Tally, groups: int) -> Tally:
-        if groups < 0 or (takes and groups > tally[takes]):
+        taken = tally[takes]
+        if groups < 0 or (groups > taken and not from_data):
             raise InvariantBroken(f"PromptGroup refuses {event} of {groups} groups: {tally}")
-        columns = list(tally)
-        if takes:
-            columns[takes] -= groups
-        else:
-            columns[0] += groups  # pulled
-        columns[gives] += groups
-        return Tally._make(columns)
+        if takes == gives:
+            return tally
+        return moved(tally, taken + groups if from_data else taken - groups, tally[gives] + groups)
 
     return move
 

@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 
 from fsm.errors import InvariantBroken
 from fsm.moves import FailureKind, Picks
-from fsm.state import NONE, GroupClass
+from fsm.state import NONE, GroupClass, starting
 
 
 class Group:
@@ -89,6 +89,11 @@ class Roster:
         else:
             of_class[group.dispatch] = group
 
+    def runs(self, group: Group) -> bool:
+        """The attempt of `group` runs: it neither waits nor backs off, and is not over."""
+        of_class = self.running.get(group.group_class)
+        return of_class is not None and group.dispatch in of_class
+
     def dispatch(self, group_class: GroupClass, groups: int) -> list[Group]:
         """The first of the queue take new slots and start."""
         started = []
@@ -104,7 +109,7 @@ class Roster:
         started = list(self.waiting.values())
         self.waiting.clear()
         for group in started:
-            self.start(group, group.group_class._replace(start_weight=start_weight))
+            self.start(group, starting(group.group_class, start_weight))
         return started
 
     def stop_running(self, group: Group) -> None:
@@ -199,7 +204,7 @@ class Roster:
         self.running, self.waiting, self.backing_off, self.in_flight = {}, {}, {}, {}
         for group in in_flight:
             group.infra_failures = group.data_failures = 0
-            self.start(group, group.group_class._replace(start_weight=start_weight))
+            self.start(group, starting(group.group_class, start_weight))
         for group in [*self.accumulated, *self.chunk.values()]:
             self.make_ready(group, group.group_class)
         self.accumulated, self.chunk = [], {}

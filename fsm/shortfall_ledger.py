@@ -75,7 +75,7 @@ def _is_below(ledger: ShortfallLedger, context: LedgerContext) -> bool:
 
 
 def _charge(ledger: ShortfallLedger, _: LedgerContext) -> ShortfallLedger:
-    return ledger._replace(charged=ledger.charged + 1)
+    return ShortfallLedger(ledger.status, ledger.charged + 1)
 
 
 def ledger_holds(ledger: ShortfallLedger, context: LedgerContext) -> bool:

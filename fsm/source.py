@@ -66,10 +66,11 @@ def advance(source: Source, context: SourceContext) -> Source:
     over, since a resume may be able to use it (another N, or a pool).
     """
     again = min(context.groups, source.requeued)
-    source = source._replace(requeued=source.requeued - again, offset=source.offset + context.groups - again)
+    offset = source.offset + context.groups - again
+    source = Source(source.status, source.epoch, offset, source.requeued - again)
     if pullable(source, context) or source.epoch + 1 >= context.epochs:
         return source
-    following = source._replace(epoch=source.epoch + 1, offset=0)
+    following = Source(source.status, source.epoch + 1, 0, source.requeued)
     return following if pullable(following, context) else source
 
 

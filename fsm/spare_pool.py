@@ -42,7 +42,7 @@ class PoolContext(NamedTuple):
 
 def _change(sign: int) -> Callable[[SparePool, PoolContext], SparePool]:
     def update(pool: SparePool, context: PoolContext) -> SparePool:
-        return pool._replace(spares=pool.spares + sign * context.groups)
+        return SparePool(pool.status, pool.spares + sign * context.groups)
 
     return update
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from fsm import pages
 from fsm.admission_gate import AdmissionGate
+from fsm.evolve import evolver
 from fsm.pages import Pages
 from fsm.prompt_group import Tally
 from fsm.run import Run, RunState
@@ -19,6 +20,7 @@ from fsm.spare_pool import SparePool
 from fsm.step_assembly import StepAssembly
 from fsm.trainer import Trainer
 
+_RUNNING = RunState.RUNNING  # an enum's members are slow to look up
 NONE = -1
 """Stands for "none" in a class and in the limits, where every value is an integer."""
 
@@ -41,6 +43,9 @@ class GroupClass(NamedTuple):
     label: int = 0
     """What a custom sampler sees of it beside; given when the group is ready."""
 
+
+starting = evolver(GroupClass, "start_weight")
+"""`starting(group_class, version)`: the class of an attempt that starts under `version`, or waits to (NONE)."""
 
 Counts = Pages[GroupClass, int]
 """Groups per class."""
@@ -134,6 +139,8 @@ class Limits(NamedTuple):
 
 def charged(state: State, step: int) -> int:
     """The shortfall of an open step."""
+    if not state.ledgers:
+        return 0
     ledger = pages.get(state.ledgers, step, None)
     return ledger.charged if ledger is not None else 0
 
@@ -163,7 +170,7 @@ def slots_accounted(state: State, limits: Limits) -> bool:
 
 def is_over(state: State) -> bool:
     """The run is completed or stopped."""
-    return state.run.status is not RunState.RUNNING
+    return state.run.status is not _RUNNING
 
 
 class View:

@@ -92,30 +92,38 @@ def _is_all_charged(_: StepAssembly, context: StepContext) -> bool:
 
 
 def _select(step: StepAssembly, context: StepContext) -> StepAssembly:
-    return step._replace(selected=step.selected + context.groups)
+    return StepAssembly(step.status, step.selected + context.groups)
 
 
 def _unselect(step: StepAssembly, context: StepContext) -> StepAssembly:
-    return step._replace(selected=step.selected - context.groups)
+    return StepAssembly(step.status, step.selected - context.groups)
 
 
 def _empty(step: StepAssembly, _: StepContext) -> StepAssembly:
-    return step._replace(selected=0)
-
-
-def step_holds(step: StepAssembly, context: StepContext) -> bool:
-    """selected + charged ≤ size, and full exactly when equal (L5); short only below the size (X1)."""
-    made_up = step.selected + context.charged
-    if step.selected < 0 or made_up > context.size:
-        return False
-    if step.status in (StepState.FULL, StepState.FINISHING):
-        return made_up == context.size
-    if step.status in (StepState.ASSEMBLING, StepState.SHORT):
-        return made_up < context.size
-    return True
+    return StepAssembly(step.status, 0)
 
 
 _ASSEMBLING, _FULL, _FINISHING, _SHORT, _CLOSED, _BELOW_FLOOR = StepState
+
+
+def comes_out_even(step: StepAssembly, size: int, charged: int) -> bool:
+    """selected + charged ≤ size, and full exactly when equal (L5); short only below the size (X1)."""
+    status, selected = step
+    made_up = selected + charged
+    if selected < 0 or made_up > size:
+        return False
+    if status is _ASSEMBLING or status is _SHORT:
+        return made_up < size
+    if status is _FULL or status is _FINISHING:
+        return made_up == size
+    return True
+
+
+def step_holds(step: StepAssembly, context: StepContext) -> bool:
+    """The step comes out even."""
+    return comes_out_even(step, context.size, context.charged)
+
+
 _OPEN = (_ASSEMBLING, _FULL, _FINISHING, _SHORT)
 
 STEP_ASSEMBLY: Table[StepAssembly, StepContext] = Table(

@@ -45,7 +45,8 @@ def with_status(value: V, status: IntEnum) -> V:
     """`value` in another state."""
     if value.status is status:
         return value
-    moved: V = cast(Any, value)._replace(status=status)
+    fields = cast(Any, value)
+    moved: V = tuple.__new__(type(fields), (status, *fields[1:]))  # `status` is the first field
     return moved
 
 

@@ -44,7 +44,7 @@ def _has_groups(_: Trainer, context: TrainerContext) -> bool:
 
 
 def _next_version(trainer: Trainer, _: TrainerContext) -> Trainer:
-    return trainer._replace(version=trainer.version + 1)
+    return Trainer(trainer.status, trainer.version + 1)
 
 
 def trainer_holds(trainer: Trainer, _: TrainerContext) -> bool:

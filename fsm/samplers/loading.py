@@ -109,6 +109,11 @@ def _require_whole(sampler: PromptGroupSampler, names: tuple[str, ...], where: s
         )
 
 
+def traits_of(config: RunConfig) -> SamplerTraits | None:
+    """The traits of a built-in sampler; None for a custom one, whose class has yet to be loaded."""
+    return None if isinstance(config.async_rl.sampler, CustomConfig) else traits(config, build_sampler(config))
+
+
 def traits(config: RunConfig, sampler: PromptGroupSampler) -> SamplerTraits:
     """What setup must know of a sampler. Raises ConfigError where a custom one says nonsense."""
     accounting = sampler if isinstance(sampler, DropAccountingSampler) else GatedSampler()
