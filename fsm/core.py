@@ -117,6 +117,10 @@ class Core:
         """Begin otherwise than afresh; for `fsm.snapshot.restore`."""
         self._opening = opening
 
+    def go_on(self) -> None:
+        """The run has begun before; for `fsm.snapshot.reinstate`."""
+        self._begun = True
+
     def _plan(self, event: Event) -> _Plan:
         """The transition that `event` makes, or IllegalEvent."""
         if isinstance(event, GroupFinished) and self._begun and not is_over(self.state):  # by far the most frequent

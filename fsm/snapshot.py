@@ -81,15 +81,10 @@ def restore(
     """
     _refuse_foreign(setup, saved)
     core = make_core(setup, observer=observer)
-    book, roster = core.book, core.book.roster
-    book.incarnation = saved["incarnation"] + 1 if incarnation is None else incarnation
-    book.closed = [ClosedStep(*closed) for closed in saved["closed"]]
-    book.next_chunk = saved["next_chunk"]
-    book.stamps_target_steps = saved["sampler_stamps_target_steps"]
-    core.state = _state_from_json(saved["state"])
-    roster.next_dispatch, roster.next_slot = saved["next_dispatch"], saved["next_slot"]
-    roster.again, roster.spares, roster.queue = (deque(saved[key]) for key in ("again", "spares", "queue"))
-    _fill(roster, saved)
+    _take_up(core, saved)
+    if incarnation is None:
+        incarnation = saved["incarnation"] + 1
+    core.book.incarnation = incarnation
     changed = _changes(setup, saved)
     if changed:
         core.notices.append(
@@ -107,12 +102,41 @@ def restore(
     return core
 
 
-def _refuse_foreign(setup: Setup, saved: Json) -> None:
+def reinstate(setup: Setup, saved: Json) -> Core:
+    """The core exactly as it was: nothing is resumed, and the event that came next may be applied.
+
+    For readers of a trace. A run that is over may be reinstated too; `core.error` is not known then. Raises
+    ConfigError for a snapshot of another format.
+    """
+    _refuse_format(saved)
+    core = Core(setup)
+    _take_up(core, saved)
+    core.go_on()
+    return core
+
+
+def _take_up(core: Core, saved: Json) -> None:
+    book, roster = core.book, core.book.roster
+    book.incarnation = saved["incarnation"]
+    book.closed = [ClosedStep(*closed) for closed in saved["closed"]]
+    book.next_chunk = saved["next_chunk"]
+    book.stamps_target_steps = saved["sampler_stamps_target_steps"]
+    core.state = _state_from_json(saved["state"])
+    roster.next_dispatch, roster.next_slot = saved["next_dispatch"], saved["next_slot"]
+    roster.again, roster.spares, roster.queue = (deque(saved[key]) for key in ("again", "spares", "queue"))
+    _fill(roster, saved)
+
+
+def _refuse_format(saved: Json) -> None:
     if saved.get("format") != FORMAT:
         raise ConfigError(
             f"the snapshot has format {saved.get('format')!r}; this evenstep reads format {FORMAT}. Resume with the "
             f"version that wrote it, or start anew"
         )
+
+
+def _refuse_foreign(setup: Setup, saved: Json) -> None:
+    _refuse_format(saved)
     if saved["prompts_per_epoch"] != setup.limits.prompts_per_epoch:
         raise ConfigError(
             f"the snapshot was written with {saved['prompts_per_epoch']} prompts an epoch, the data has "
