@@ -2,78 +2,291 @@
 
 There is no second model: states are the core's own, transitions its own functions, rules fired from the same tables
 (`fsm.table.fire`).
+
+    result = explore(laws, World(), properties_of(laws))
+
+`explore` goes through every state that the world can lead to, with every property of `specs.properties`. A verdict has
+three values: holds (for the laws, the world and the assumptions of `Model.finite`), violated (with the shortest
+counterexample, which is replayed through the functions themselves before it is reported), and undetermined (a bound
+was hit), which is never a pass. `EXIT` has their exit codes.
+
+State properties are checked in every state once, edges in every transition. A broken `sometimes` has no
+counterexample: it says that something never happens. `eventually` is decided at the end, on the graph of all
+states (`specs.liveness`), so it is worth its memory only where the rest holds.
 """
 
 from __future__ import annotations
 
+import gc
+import resource
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
+from fsm.errors import InvariantBroken
 from fsm.laws import Laws
-from fsm.state import State
-from specs.model import Answer, World, after, deadlocked, initial, key, possible
-from specs.properties import ALWAYS, EDGES, Always, Edge
+from specs.graph import Graph
+from specs.liveness import Duties, find_lasso
+from specs.memo import Memo
+from specs.model import CORE, Answer, CrashFrom, Model, World
+from specs.parts import TooManyValues, noting_reads
+from specs.properties import DEADLOCK, REFUSED, Always, Properties
+from specs.replay import confirm
+from specs.steps import Half, Steps
 
 HOLDS, VIOLATED, UNDETERMINED = "holds", "violated", "undetermined"
+
+EXIT = {HOLDS: 0, VIOLATED: 2, UNDETERMINED: 3}
+"""Exit codes by verdict; 1 is for the tool itself."""
+
+CORE_FAULTS = (InvariantBroken, ValueError, KeyError)
+"""What the core's functions raise where one of them asks for what another refuses."""
+
+_LOOK_EVERY = 1_024
+"""States between two looks at the clock and the memory."""
+
+
+class Bounds(NamedTuple):
+    """Where an exploration gives up: undetermined."""
+
+    states: int = 1_000_000
+    seconds: float | None = None
+    """None for no limit."""
+    resident_bytes: int | None = None
+    """Of the process, at its peak; None for no limit."""
 
 
 class Result(NamedTuple):
     """What an exploration found."""
 
     verdict: str
-    """holds, violated, or undetermined (the bound on states was hit): never a pass."""
+    """holds, violated, or undetermined (a bound was hit): never a pass."""
     broken: str | None
-    """The property that is violated, or "deadlock"."""
+    """The name of the property that is violated; `DEADLOCK` and `REFUSED` among them."""
     states: int
     transitions: int
-    counterexample: tuple[Answer, ...]
-    """The shortest list of answers that leads to the violation; () where there is none."""
+    counterexample: tuple[Answer, ...] = ()
+    """The shortest list of answers that leads to the violation; of a lasso, its stem and its cycle."""
+    cycle_start: int | None = None
+    """Where the cycle of a lasso starts; the length of the counterexample where the run just stays as it is."""
+    why: str = ""
+    """The bound that was hit, or what the core refused."""
+    seconds: float = 0.0
+    answers: tuple[str, ...] = ()
+    """The names of the answers that occurred."""
+    moves: tuple[str, ...] = ()
+    """The kinds of moves that were made."""
+
+
+class _Violated(Exception):
+    """A property is violated."""
+
+    def __init__(self, broken: str, answers: list[int], why: str = "") -> None:
+        super().__init__(broken)
+        self.broken, self.answers, self.why = broken, answers, why
+
+
+class _BoundHit(Exception):
+    """The exploration gives up."""
+
+
+class _Search:
+    """One exploration."""
+
+    def __init__(self, steps: Steps, bounds: Bounds) -> None:
+        self.steps, self.bounds = steps, bounds
+        self.graph = Graph()
+        self.index: dict[int, int] = {steps.begin: 0}
+        self.transitions = 0
+        self.happened = 0
+        self.started_s = time.monotonic()
+        properties = steps.properties
+        self.judges = bool(properties.edges or properties.sometimes or properties.eventually)
+        self.keeps = bool(properties.eventually)
+        self.crashes_to_checkpoint = steps.world.crash is CrashFrom.LAST_CHECKPOINT
+        self.always = [(prop.name, self._memo(prop)) for prop in properties.always]
+
+    def _memo(self, prop: Always) -> Memo[bool]:
+        holds, laws = prop.holds, self.steps.laws
+        return Memo(self.steps.reading, lambda state: holds(state, laws))
+
+    def look(self) -> None:
+        """Raise _BoundHit where a bound is hit."""
+        bounds = self.bounds
+        if len(self.index) > bounds.states:
+            raise _BoundHit(f"more than {bounds.states:,} states")
+        if bounds.seconds is not None and time.monotonic() - self.started_s > bounds.seconds:
+            raise _BoundHit(f"more than {bounds.seconds:g} s")
+        if bounds.resident_bytes is not None:
+            resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1_024
+            if resident > bounds.resident_bytes:
+                raise _BoundHit(f"more than {bounds.resident_bytes:,} bytes resident")
+
+    def run(self) -> None:
+        """Find every state, level by level. Raises _Violated or _BoundHit."""
+        frontier, node = [self.steps.begin], 0
+        while frontier:
+            found: list[int] = []
+            for key in frontier:
+                if node % _LOOK_EVERY == 0:
+                    self.look()
+                self._check(key, node)
+                self._expand(key, node, found)
+                node += 1
+            frontier = found
+
+    def _check(self, key: int, node: int) -> None:
+        for name, holds in self.always:
+            for mask, known in holds.tables:
+                held = known.get(key & mask)
+                if held is not None:
+                    break
+            else:
+                held = holds.learn(key)
+            if not held:
+                raise _Violated(name, self.graph.path(node))
+
+    def _expand(self, key: int, node: int, found: list[int]) -> None:
+        """All transitions of one state."""
+        steps, graph = self.steps, self.graph
+        try:
+            answers, deadlocked, over = steps.offer(key)
+        except CORE_FAULTS as fault:
+            raise _Violated(REFUSED, graph.path(node), str(fault)) from fault
+        if deadlocked:
+            raise _Violated(DEADLOCK, graph.path(node))
+        if self.keeps:
+            graph.offsets.append(len(graph.targets))
+            graph.over.append(over)
+        answer = -1
+        try:
+            for answer, half in answers:
+                for mask, known in half.tables:
+                    first = known.get(key & mask)
+                    if first is not None:
+                        break
+                else:
+                    first = half.learn(key)
+                self._take(key, node, answer, first, found)
+        except CORE_FAULTS as fault:
+            raise _Violated(REFUSED, [*graph.path(node), answer], str(fault)) from fault
+        self.transitions += len(answers)
+
+    def _take(self, key: int, node: int, answer: int, first: Half, found: list[int]) -> None:
+        """The transition of one answer, of which the first half is given."""
+        kept, raw, shown, done = first
+        rest = key & kept
+        raw |= rest
+        number = self.index.get(rest | shown)
+        if number is None:
+            kept, written, shown, own = self.steps.settle(raw)
+            rest = raw & kept
+            raw, target = rest | written, rest | shown
+            if own:
+                done = self.steps.join(done, own)
+            number = self.index.get(target)
+            if number is None:
+                number = self.index[target] = len(self.index)
+                self.graph.parents.append(node)
+                self.graph.by.append(answer)
+                found.append(target)
+        if self.judges:
+            self._judge(key, node, answer, done, raw, number)
+
+    def _judge(self, key: int, node: int, answer: int, done: int, raw: int, number: int) -> None:
+        steps = self.steps
+        memo = steps.judges.get((answer, done)) or steps.judge(answer, done)
+        before = steps.saved(key) if self.crashes_to_checkpoint and answer == steps.crash else key
+        for first, second, known in memo.tables:
+            judgement = known.get((before & first, raw & second))
+            if judgement is not None:
+                break
+        else:
+            judgement = memo.learn(before, raw)
+        broken, happens, reached = judgement
+        if broken is not None:
+            raise _Violated(broken, [*self.graph.path(node), answer])
+        self.happened |= happens
+        if self.keeps:
+            graph = self.graph
+            graph.targets.append(number)
+            graph.answers.append(answer)
+            graph.reached.append(reached)
+
+    def result(self, verdict: str, broken: str | None = None) -> Result:
+        """What was found, without a counterexample."""
+        return Result(
+            verdict,
+            broken,
+            len(self.index),
+            self.transitions,
+            seconds=time.monotonic() - self.started_s,
+            answers=tuple(sorted({answer.name for answer in self._taken()})),
+            moves=tuple(sorted({type(move).__name__ for moves in self.steps.done for move in moves})),
+        )
+
+    def _taken(self) -> Iterator[Answer]:
+        crash_or_save = (self.steps.crash, self.steps.save)
+        used = set(self.graph.by[1:])
+        for number, answer in enumerate(self.steps.answers):
+            if number not in crash_or_save or number in used:
+                yield answer
 
 
 def explore(
     laws: Laws,
     world: World,
+    properties: Properties,
     *,
-    always: tuple[Always, ...] = ALWAYS,
-    edges: tuple[Edge, ...] = EDGES,
-    max_states: int = 1_000_000,
+    model: Model = CORE,
+    bounds: Bounds = Bounds(),  # noqa: B008  (a NamedTuple)
 ) -> Result:
-    """Go through every state that the world can lead to."""
-    first = initial(laws)
-    reached: dict[State, tuple[State, Answer] | None] = {key(first): None}
-    frontier, transitions = [first], 0
-    while frontier:
-        found: list[State] = []
-        for state in frontier:
-            broken = _broken_in(state, laws, always)
-            if broken is not None:
-                return Result(VIOLATED, broken, len(reached), transitions, _path(reached, key(state)))
-            for answer in possible(state, laws, world):
-                following, done = after(state, laws, answer)
-                transitions += 1
-                for edge in edges:
-                    if not edge.holds(state, done, following, laws):
-                        path = (*_path(reached, key(state)), answer)
-                        return Result(VIOLATED, edge.name, len(reached), transitions, path)
-                known = key(following)
-                if known not in reached:
-                    reached[known] = (key(state), answer)
-                    found.append(following)
-        if len(reached) > max_states:
-            return Result(UNDETERMINED, None, len(reached), transitions, ())
-        frontier = found
-    return Result(HOLDS, None, len(reached), transitions, ())
+    """Go through every state that the world can lead to.
+
+    Raises `specs.replay.Unconfirmed` where a counterexample does not replay: the checker itself is wrong then, or a
+    function of the model looks at more than its arguments.
+    """
+    steps = Steps(laws, world, properties, model)
+    search = _Search(steps, bounds)
+    with _uncollected():
+        try:
+            with noting_reads():
+                search.run()
+        except (_BoundHit, TooManyValues) as hit:
+            return search.result(UNDETERMINED)._replace(why=str(hit))
+        except _Violated as violation:
+            story = tuple(steps.answers[number] for number in violation.answers)
+            confirm(laws, world, properties, model, violation.broken, story, None)
+            return search.result(VIOLATED, violation.broken)._replace(counterexample=story, why=violation.why)
+        return _at_the_end(search)
 
 
-def _broken_in(state: State, laws: Laws, always: tuple[Always, ...]) -> str | None:
-    for prop in always:
-        if not prop.holds(state, laws):
-            return prop.name
-    return "deadlock" if deadlocked(state) else None
+def _at_the_end(search: _Search) -> Result:
+    """What only the whole graph can tell: `sometimes` and `eventually`."""
+    steps = search.steps
+    properties = steps.properties
+    for bit, sometimes in enumerate(properties.sometimes):
+        if not search.happened >> bit & 1:
+            return search.result(VIOLATED, sometimes.name)._replace(why=f"never: {sometimes.sentence}")
+    duties = Duties.of(steps.answers, steps.model)
+    for bit, eventually in enumerate(properties.eventually):
+        lasso = find_lasso(search.graph, duties, bit)
+        if lasso is not None:
+            stem = [steps.answers[number] for number in search.graph.path(lasso.start)]
+            story = (*stem, *(steps.answers[number] for number in lasso.cycle))
+            confirm(steps.laws, steps.world, properties, steps.model, eventually.name, story, len(stem))
+            return search.result(VIOLATED, eventually.name)._replace(counterexample=story, cycle_start=len(stem))
+    return search.result(HOLDS)
 
 
-def _path(reached: dict[State, tuple[State, Answer] | None], state: State) -> tuple[Answer, ...]:
-    answers: list[Answer] = []
-    while (step := reached[state]) is not None:
-        state, answer = step
-        answers.append(answer)
-    return tuple(reversed(answers))
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """States hold no cycles, and going through millions of them for garbage is slow."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

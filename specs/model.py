@@ -1,22 +1,33 @@
-"""The world as the checker sees it: every answer that may come in a state, at any time.
+"""What the checker explores: the core's own functions, and every answer that the world may give, at any time.
 
 An answer names a class, not a group. Whether a failed attempt is retried or given up on is an answer of the world too,
-since the counts do not hold a prompt's attempts (DESIGN, section 3).
+since the counts do not hold a prompt's attempts (DESIGN, section 3). `CORE` is the real core; a broken variant is
+`CORE._replace(answer=...)` (or `settle`, `resume`, `possible`, `begin`), a table of its own through `with_tables`, or
+another sampler in the laws.
+
+What an answer that comes too late means on counts: the attempt is over, so its class no longer counts it. Where no
+other group is in that class, the core's functions refuse it, which `late` tries for groups that back off or wait to
+start. Where another group of the class runs, the roster tells the two apart (D2), which is tested on `fsm.Core`.
+
+Resuming from an earlier checkpoint leads nowhere that resuming from a state's own snapshot does not: a checkpoint is
+a state that was reached, and the new process knows nothing else (C1). So `CrashFrom.OWN_SNAPSHOT` has every
+state of `CrashFrom.LAST_CHECKPOINT`, which carries the checkpoint along and tries every pair of the two.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
+from typing import Any, NamedTuple, TypeVar
 
 from fsm import answers, own_moves, pages
-from fsm.explain import status
+from fsm.answers import Done
 from fsm.laws import Laws
-from fsm.moves import FailureKind, Move
+from fsm.moves import FailureKind
 from fsm.prompt_group import Tally
 from fsm.samplers.protocol import labels_of
-from fsm.state import NONE, GroupClass, State, is_over
-from fsm.table import Fairness
+from fsm.state import GroupClass, State, is_over
+from fsm.table import Fairness, Table, Value, fire
 from fsm.trainer import TrainerState
 
 
@@ -25,22 +36,37 @@ class Answer(NamedTuple):
 
     name: str
     group_class: GroupClass | None = None
+    """The class of the group that it is about, where it is about one."""
     label: int = 0
+    """What a custom sampler sees of a group that commits."""
+
+
+class CrashFrom(Enum):
+    """What a process that died resumes from."""
+
+    NOTHING = "nothing"
+    """No process dies."""
+    OWN_SNAPSHOT = "own_snapshot"
+    """A snapshot of the moment of the crash."""
+    LAST_CHECKPOINT = "last_checkpoint"
+    """The last checkpoint, taken at any moment; the run starts anew where there is none. Squares the states."""
 
 
 class World(NamedTuple):
-    """What the world may do beside the answers that every run needs."""
+    """What the world may do beside the answers that every run needs. All of it, by default."""
 
     fails: bool = True
     """Attempts fail, and are retried or given up on."""
     backs_off: bool = True
-    """A retry waits for its backoff."""
+    """A retry waits for its backoff; else it starts at once, or after the sync (after data failures)."""
     claims_fail: bool = True
-    crashes: bool = True
-    """The process dies at any moment and resumes from a snapshot of that moment."""
+    """Data of selected groups turns out unreadable (S5)."""
+    late: bool = True
+    """Answers come for attempts that are over."""
+    crash: CrashFrom = CrashFrom.OWN_SNAPSHOT
 
 
-FAIRNESS: dict[str, Fairness] = {
+FAIRNESS: Mapping[str, Fairness] = {
     "commit": Fairness.WEAK,
     "filter": Fairness.NONE,
     "retry": Fairness.NONE,
@@ -48,37 +74,38 @@ FAIRNESS: dict[str, Fairness] = {
     "end_backoff": Fairness.WEAK,
     "drop": Fairness.NONE,
     "skip": Fairness.NONE,
+    "late": Fairness.NONE,
     "claim_failed": Fairness.NONE,
     "chunk_trained": Fairness.WEAK,
     "step_finished": Fairness.WEAK,
     "weights_synced": Fairness.WEAK,
+    "save": Fairness.NONE,
     "crash": Fairness.NONE,
 }
-"""What the world must do in the end if it stays possible; no run needs more than weak fairness."""
+"""What the world must do in the end if it stays possible, class by class; no run needs more than weak fairness."""
 
+FINITE: frozenset[str] = frozenset({"retry", "back_off", "crash"})
+"""Answers that no run has for ever: each prompt has a budget of attempts (L7) and the data ends; and a run that
+crashes for ever is not asked to end. They are explored without a limit, and no cycle that `eventually` is
+refuted with has one of them."""
 
-def initial(laws: Laws) -> State:
-    """The state after Begin."""
-    return own_moves.settle(answers.begin(laws), laws)[0]
+IDLE: frozenset[str] = frozenset({"late", "save", "crash"})
+"""Answers that do not get a run out of a deadlock."""
 
 
 def possible(state: State, laws: Laws, world: World) -> Iterator[Answer]:
-    """Every answer that may come in this state."""
+    """Every answer that may come in this state, but for `save`."""
     if is_over(state):
         return
-    labels = labels_of(laws.sampler)
     for group_class, _ in pages.items(state.running):
-        for label in range(labels):
-            yield Answer("commit", group_class, label)
-        if laws.limits.dynamic_sampling:
-            yield Answer("filter", group_class)
-        if world.fails:
-            yield Answer("back_off" if world.backs_off else "retry", group_class)
-            yield Answer("drop", group_class)
-            if laws.limits.max_skipped:
-                yield Answer("skip", group_class)
+        yield from _rollout_answers(group_class, laws, world)
     for group_class, _ in pages.items(state.backing_off):
         yield Answer("end_backoff", group_class)
+        if world.late:
+            yield Answer("late", group_class)
+    if world.late:
+        for group_class, _ in pages.items(state.waiting):
+            yield Answer("late", group_class)
     match state.trainer.status:
         case TrainerState.TRAINING:
             yield Answer("chunk_trained")
@@ -89,26 +116,43 @@ def possible(state: State, laws: Laws, world: World) -> Iterator[Answer]:
             yield Answer("step_finished")
         case TrainerState.SYNCING:
             yield Answer("weights_synced")
-    if world.crashes:
+    if world.crash is not CrashFrom.NOTHING:
         yield Answer("crash")
 
 
-def _answer(state: State, laws: Laws, answer: Answer) -> answers.Done:
-    group_class = answer.group_class or GroupClass()
-    match answer.name:
+def _rollout_answers(group_class: GroupClass, laws: Laws, world: World) -> Iterator[Answer]:
+    """What a running attempt of the class may answer."""
+    for label in range(labels_of(laws.sampler)):
+        yield Answer("commit", group_class, label)
+    if laws.limits.dynamic_sampling:
+        yield Answer("filter", group_class)
+    if world.fails:
+        yield Answer("back_off" if world.backs_off else "retry", group_class)
+        yield Answer("drop", group_class)
+        if laws.limits.max_skipped:
+            yield Answer("skip", group_class)
+
+
+def answer(state: State, laws: Laws, given: Answer) -> Done:
+    """What the core's functions make of an answer, before its own moves. Crashes and saves are the checker's part."""
+    group_class = given.group_class or GroupClass()
+    match given.name:
         case "commit":
-            return answers.commit(state, laws, group_class, answer.label)
+            return answers.commit(state, laws, group_class, given.label)
         case "filter":
             return answers.filter_group(state, laws, group_class)
-        case "retry" | "back_off":
-            backs_off = answer.name == "back_off"
-            return answers.retry(state, laws, group_class, FailureKind.INFRA, backs_off)
+        case "retry":
+            return answers.retry(state, laws, group_class, FailureKind.DATA, backs_off=False)
+        case "back_off":
+            return answers.retry(state, laws, group_class, FailureKind.INFRA, backs_off=True)
         case "end_backoff":
             return answers.end_backoff(state, laws, group_class)
         case "drop":
             return answers.give_up(state, laws, group_class, FailureKind.INFRA, "an attempt failed")
         case "skip":
             return answers.give_up(state, laws, group_class, FailureKind.DATA, "an attempt failed")
+        case "late":
+            return _late(state, laws, group_class)
         case "claim_failed":
             return answers.fail_claim(state, laws, group_class, "a group is unreadable")
         case "chunk_trained":
@@ -117,24 +161,82 @@ def _answer(state: State, laws: Laws, answer: Answer) -> answers.Done:
             return answers.close_step(state, laws)
         case "weights_synced":
             return answers.finish_sync(state, laws)
-        case "crash":
-            return answers.resume(state, laws)
-    raise ValueError(f"{answer.name} is no answer of the world")
+    raise ValueError(f"{given.name} is no answer of the world")
 
 
-def after(state: State, laws: Laws, answer: Answer) -> tuple[State, list[Move]]:
-    """The state after an answer and all of the core's own moves."""
-    state, done = _answer(state, laws, answer)
-    state, own = own_moves.settle(state, laws)
-    return state, done + own
+def _late(state: State, laws: Laws, group_class: GroupClass) -> Done:
+    """A commit of a class that no running attempt is in: refused, or applied where the core is broken."""
+    try:
+        return answers.commit(state, laws, group_class, 0)
+    except ValueError:
+        return state, []
 
 
-def key(state: State) -> State:
-    """The state without what no rule reads: the balance sheet's closed columns."""
-    tally = state.tally
-    return state._replace(tally=Tally(NONE, tally.spare, tally.queued, tally.in_flight, tally.ready, tally.selected))
+def settle(state: State, laws: Laws) -> Done:
+    """All of the core's own moves. A state that it returns must be settled: settling it again does nothing."""
+    return own_moves.settle(state, laws)
 
 
-def deadlocked(state: State) -> bool:
-    """Nothing can ever happen again, and the run is not over."""
-    return status(state) == "deadlocked"
+class Model(NamedTuple):
+    """The functions that are explored. Each is deterministic and looks at its arguments alone."""
+
+    begin: Callable[[Laws], State] = answers.begin
+    possible: Callable[[State, Laws, World], Iterator[Answer]] = possible
+    answer: Callable[[State, Laws, Answer], Done] = answer
+    settle: Callable[[State, Laws], Done] = settle
+    resume: Callable[[State, Laws], Done] = answers.resume
+    """Of a crash: from the state that was saved to the one that the new process begins in."""
+    fairness: Mapping[str, Fairness] = FAIRNESS
+    finite: frozenset[str] = FINITE
+
+
+CORE = Model()
+"""The real core."""
+
+
+def initial(laws: Laws, model: Model = CORE) -> State:
+    """The state after Begin."""
+    return canonical(model.settle(model.begin(laws), laws)[0])
+
+
+def after(state: State, laws: Laws, given: Answer, model: Model = CORE) -> Done:
+    """The state after an answer and all of the core's own moves; `crash` resumes from `state` itself."""
+    moved, done = model.resume(state, laws) if given.name == "crash" else model.answer(state, laws, given)
+    moved, own = model.settle(moved, laws)
+    return moved, done + own
+
+
+_NOTHING_OVER = (0,) * (len(Tally._fields) - 6)
+
+
+def canonical(state: State) -> State:
+    """The state without what no rule reads: the balance sheet's columns of groups that are gone for good."""
+    tally = canonical_tally(state.tally)
+    return state if tally is state.tally else state._replace(tally=tally)
+
+
+def canonical_tally(tally: Tally) -> Tally:
+    """The balance sheet of what is in hand alone; the same object where that is all there is."""
+    if tally[6:] == _NOTHING_OVER:
+        return tally
+    hands = tally[1:6]
+    return Tally(sum(hands), *hands)
+
+
+def deadlocked(state: State, laws: Laws, world: World, model: Model = CORE) -> bool:
+    """The run is not over, and nothing that could come would ever change that."""
+    return not is_over(state) and all(given.name in IDLE for given in model.possible(state, laws, world))
+
+
+V = TypeVar("V", bound=Value)
+C = TypeVar("C")
+
+
+def with_tables(laws: Laws, *tables: Table[Any, Any]) -> Laws:
+    """Laws under which these tables take the place of those of the same name."""
+    others = {table.name: table for table in tables}
+
+    def fire_other(table: Table[V, C], event: str, value: V, context: C) -> V:
+        return fire(others.get(table.name, table), event, value, context)
+
+    return laws._replace(fire=fire_other)

@@ -1,0 +1,186 @@
+"""The transitions of a model on keys: remembered, canonical, and judged against the properties.
+
+An answer's transition is remembered in two halves, the answer itself and the core's own moves, each by the parts of
+the state that it read (`specs.memo`). Where the first half leads to a state that is known already, that state is
+settled and the second half does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from fsm.answers import Done
+from fsm.laws import Laws
+from fsm.moves import Move
+from fsm.state import State, is_over
+from specs.memo import Memo, PairMemo
+from specs.model import IDLE, Answer, CrashFrom, Model, World, canonical, canonical_tally
+from specs.parts import CHECKPOINT, FIELDS, PART, STATE, Parts, Reading, written
+from specs.properties import Properties, Transition
+
+Half = tuple[int, int, int, int]
+"""The bits of a key that stay; what takes the place of the others, and that in canonical form; the number of what was
+done."""
+
+_TALLY = FIELDS.index("tally")
+
+SAVE = Answer("save")
+
+
+class FirstHalf(Protocol):
+    """What an answer does before the core's own moves follow: a Memo, or the same without a memory."""
+
+    tables: list[tuple[int, dict[int, Half]]]
+
+    def learn(self, key: int) -> Half:
+        """Where nothing is remembered."""
+
+
+class Jump:
+    """A first half that goes by the checkpoint, which is no part of the state."""
+
+    __slots__ = ("learn", "tables")
+
+    def __init__(self, leap: Callable[[int], Half]) -> None:
+        self.learn = leap
+        self.tables: list[tuple[int, dict[int, Half]]] = []
+
+
+class Offer(NamedTuple):
+    """What may come in a state."""
+
+    answers: tuple[tuple[int, FirstHalf], ...]
+    """The number of each answer, and its first half."""
+    deadlocked: bool
+    over: bool
+
+
+class Judgement(NamedTuple):
+    """What the properties say of a transition."""
+
+    broken: str | None
+    """The first `edge` that it breaks."""
+    happens: int
+    """The `sometimes` that it is, one bit each."""
+    reached: int
+    """The `eventually` that it reaches, one bit each."""
+
+
+class Steps:
+    """All transitions of a model under given laws, in a given world."""
+
+    def __init__(self, laws: Laws, world: World, properties: Properties, model: Model) -> None:
+        self.laws, self.world, self.properties, self.model = laws, world, properties, model
+        self.parts = Parts()
+        self.reading = Reading(self.parts)
+        self._pair = (self.reading, Reading(self.parts))
+        self.answers: list[Answer] = []
+        self.done: list[tuple[Move, ...]] = []
+        """Every list of moves that a transition, or half of one, has made."""
+        self.begin = self.parts.pack(canonical(model.settle(model.begin(laws), laws)[0]))
+        self.offer = Memo(self.reading, self._offer)
+        self.settle = Memo(self.reading, self._settle)
+        self._halves: list[FirstHalf] = []
+        self._resume = Memo(self.reading, lambda state: self._half(model.resume(state, laws)))
+        self._answer_numbers: dict[Answer, int] = {}
+        self._done_numbers: dict[object, int] = {}
+        self._joined: dict[tuple[int, int], int] = {}
+        self.judges: dict[tuple[int, int], PairMemo[Judgement]] = {}
+        self._checkpoints: list[int] = []
+        self._checkpoint_numbers: dict[int, int] = {}
+        self._number_done(())
+        self.crash = self.number(Answer("crash"))
+        self.save = self.number(SAVE)
+
+    def number(self, given: Answer) -> int:
+        """The number of an answer."""
+        number = self._answer_numbers.get(given)
+        if number is None:
+            number = self._answer_numbers[given] = len(self.answers)
+            self.answers.append(given)
+            self._halves.append(self._first_half(given))
+        return number
+
+    def _first_half(self, given: Answer) -> FirstHalf:
+        model, laws = self.model, self.laws
+        if given.name == "save":
+            return Jump(self._save)
+        if given.name == "crash":
+            return self._resume if self.world.crash is CrashFrom.OWN_SNAPSHOT else Jump(self._crash)
+        return Memo(self.reading, lambda state: self._half(model.answer(state, laws, given)))
+
+    def _settle(self, state: State) -> Half:
+        moved, done = self.model.settle(state, self.laws)
+        return self._half((moved._replace(tally=moved.tally), done))  # which is canonical only once written
+
+    def _half(self, result: Done) -> Half:
+        state, done = result
+        kept, raw = written(state, self.reading)
+        if kept & PART[_TALLY]:  # left as it was: canonical
+            return kept, raw, raw, self._number_done(done)
+        shown = raw & ~PART[_TALLY] | self.parts.bits(_TALLY, canonical_tally(state.tally))
+        return kept, raw, shown, self._number_done(done)
+
+    def _number_done(self, done: Iterable[Move]) -> int:
+        moves = tuple(done)
+        kinds = (tuple(type(move) for move in moves), moves)  # two kinds of moves may be equal as tuples
+        number = self._done_numbers.get(kinds)
+        if number is None:
+            number = self._done_numbers[kinds] = len(self.done)
+            self.done.append(moves)
+        return number
+
+    def join(self, first: int, second: int) -> int:
+        """The number of what two halves have done."""
+        if not second:
+            return first
+        number = self._joined.get((first, second))
+        if number is None:
+            number = self._joined[first, second] = self._number_done(self.done[first] + self.done[second])
+        return number
+
+    def _offer(self, state: State) -> Offer:
+        given = list(self.model.possible(state, self.laws, self.world))
+        over = is_over(state)
+        numbers = [self.number(answer) for answer in given]
+        if self.world.crash is CrashFrom.LAST_CHECKPOINT and not over:
+            numbers.append(self.save)
+        deadlocked = not over and all(answer.name in IDLE for answer in given)
+        return Offer(tuple((number, self._halves[number]) for number in numbers), deadlocked, over)
+
+    def _save(self, key: int) -> Half:
+        state = key & STATE
+        number = self._checkpoint_numbers.get(state)
+        if number is None:
+            self._checkpoints.append(state)
+            number = self._checkpoint_numbers[state] = len(self._checkpoints)
+        return STATE, number << CHECKPOINT, number << CHECKPOINT, 0
+
+    def saved(self, key: int) -> int:
+        """The state that a crash resumes from, as a key; the initial one where there is no checkpoint."""
+        number = key >> CHECKPOINT
+        return self._checkpoints[number - 1] if number else self.begin
+
+    def _crash(self, key: int) -> Half:
+        """Resume from the checkpoint, which stays; a run without one starts anew, which is to resume its beginning."""
+        saved = self.saved(key)
+        kept, raw, shown, done = self._resume(saved)
+        return ~STATE, (saved & kept & STATE) | raw, (saved & kept & STATE) | shown, done
+
+    def judge(self, answer: int, done: int) -> PairMemo[Judgement]:
+        """What the properties say of transitions that answer and do this: of the state before, and the state after
+        with the balance sheet that the transition leaves. Under `crash` the state before is the one saved."""
+        memo = self.judges.get((answer, done))
+        if memo is None:
+            memo = self.judges[answer, done] = PairMemo(self._pair, partial(self._judge, answer, done))
+        return memo
+
+    def _judge(self, answer: int, done: int, before: State, after: State) -> Judgement:
+        transition = Transition(before, self.answers[answer], self.done[done], after)
+        properties, laws = self.properties, self.laws
+        broken = next((edge.name for edge in properties.edges if not edge.holds(transition, laws)), None)
+        happens = sum(prop.happens(transition, laws) << bit for bit, prop in enumerate(properties.sometimes))
+        reached = sum(prop.reached(transition, laws) << bit for bit, prop in enumerate(properties.eventually))
+        return Judgement(broken, happens, reached)
