@@ -102,14 +102,14 @@ def restore(
     return core
 
 
-def reinstate(setup: Setup, saved: Json) -> Core:
+def reinstate(setup: Setup, saved: Json, *, observer: Callable[[Transition], None] | None = None) -> Core:
     """The core exactly as it was: nothing is resumed, and the event that came next may be applied.
 
     For readers of a trace. A run that is over may be reinstated too; `core.error` is not known then. Raises
     ConfigError for a snapshot of another format.
     """
     _refuse_format(saved)
-    core = Core(setup)
+    core = Core(setup, observer=observer)
     _take_up(core, saved)
     core.go_on()
     return core

@@ -8,7 +8,9 @@ import sys
 import typer
 
 from runtime.commands.diagram import diagram
+from runtime.commands.replay import replay_command
 from runtime.commands.scenario import scenario_app
+from runtime.commands.trace import trace
 from runtime.commands.train import train
 
 app = typer.Typer(
@@ -24,6 +26,8 @@ app = typer.Typer(
 app.command("train")(train)
 app.add_typer(scenario_app, name="scenario")
 app.command("diagram")(diagram)
+app.command("trace")(trace)
+app.command("replay")(replay_command)
 
 
 def main() -> None:

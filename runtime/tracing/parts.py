@@ -1,0 +1,72 @@
+"""The files of one trace: `trace.jsonl`, and what was rotated away from it, oldest first.
+
+    trace.jsonl.1.gz  trace.jsonl.2.gz  …  trace.jsonl
+
+Every part begins with the header (`part` is its number). A part is compressed aside and renamed, and only then
+removed, so that whatever dies in between leaves it readable; where both forms are there, the plain one counts.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import shutil
+from pathlib import Path
+
+from runtime.tracing.header import TraceUnreadable
+
+_COMPRESSION_LEVEL = 6
+_TRACE_NAME = re.compile(r"trace(?:-(\d+))?\.jsonl")
+
+
+def trace_path(directory: Path, incarnation: int) -> Path:
+    """Each process of a run has a trace of its own: trace.jsonl, trace-1.jsonl after the first resume."""
+    return directory / ("trace.jsonl" if incarnation == 0 else f"trace-{incarnation}.jsonl")
+
+
+def find_trace(path: Path) -> Path:
+    """`path` itself, or the newest trace of the run's directory that it is. Raises TraceUnreadable."""
+    if not path.is_dir():
+        return path
+    found = [(int(match[1] or 0), entry) for entry in path.iterdir() if (match := _TRACE_NAME.fullmatch(entry.name))]
+    if not found:
+        raise TraceUnreadable(f"{path} has no trace: give the trace.jsonl of a run, or the directory that it is in")
+    return max(found)[1]
+
+
+def rotated(path: Path) -> dict[int, Path]:
+    """What was rotated away from a trace, by number. Plain parts count before compressed ones."""
+    found: dict[int, Path] = {}
+    pattern = re.compile(re.escape(path.name) + r"\.(\d+)(\.gz)?")
+    for entry in sorted(path.parent.iterdir(), reverse=True):  # a plain part comes after its compressed form
+        if match := pattern.fullmatch(entry.name):
+            found[int(match[1])] = entry
+    return dict(sorted(found.items()))
+
+
+def parts_of(path: Path) -> tuple[Path, ...]:
+    """The files of a trace, oldest first; of a rotated part, that part alone. Raises TraceUnreadable."""
+    if not path.exists():
+        raise TraceUnreadable(f"{path} does not exist: give the trace.jsonl of a run, or the directory that it is in")
+    return (*rotated(path).values(), path)
+
+
+def rotate(path: Path) -> Path:
+    """Move a full part out of the way. Returns where it is now."""
+    number = max(rotated(path), default=0) + 1
+    part = path.with_name(f"{path.name}.{number}")
+    path.rename(part)
+    return part
+
+
+def compress(part: Path) -> None:
+    """Put a compressed part in the place of a plain one."""
+    aside = part.with_name(f".{part.name}.tmp-{os.getpid()}")
+    try:
+        with part.open("rb") as plain, gzip.open(aside, "wb", compresslevel=_COMPRESSION_LEVEL) as packed:
+            shutil.copyfileobj(plain, packed, 1 << 20)
+        aside.replace(part.with_name(f"{part.name}.gz"))
+        part.unlink()
+    finally:
+        aside.unlink(missing_ok=True)
