@@ -35,6 +35,9 @@ twins: $(STAMP) ## the core's states and transitions against SPIN's and TLC's; T
 	@! command -v java >/dev/null || $(MAKE) --no-print-directory $(TLC_STAMP) || echo "TLC's jar could not be fetched"
 	OMP_NUM_THREADS=1 $(BIN)/python -m specs.twins $(TWINS_ARGS)
 
+prove: $(STAMP) ## CrossHair confirms every rule's proof obligation and refutes its wrong twins; PROVE_JOBS at a time
+	OMP_NUM_THREADS=1 $(BIN)/python -m specs.contracts $(PROVE_JOBS)
+
 bench: $(STAMP) ## control cost per group, by sampler and groups in the buffer
 	$(BIN)/python benchmarks/control_cost.py
 

@@ -1,0 +1,81 @@
+"""What is to be proven, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+
+class Verdict(Enum):
+    """What the solver says of an obligation. Only CONFIRMED is a proof."""
+
+    CONFIRMED = "confirmed"
+    """On every path, and at least one meets what is assumed."""
+    REFUTED = "refuted"
+    """With the arguments for which the claim is false."""
+    RAISED = "raised"
+    """With the arguments for which an exception came instead of an answer."""
+    VACUOUS = "vacuous"
+    """No arguments meet what is assumed, so nothing is claimed."""
+    UNKNOWN = "unknown"
+    """Not within the time, or not by this solver."""
+
+
+@dataclass(frozen=True, slots=True)
+class Obligation:
+    """For all `arguments`: where `applies`, `holds`. Both take the arguments in order, and are pure."""
+
+    name: str
+    says: str
+    """The claim as an English sentence."""
+    implements: tuple[str, ...]
+    """The rules of the design that it is about (A1 … X4)."""
+    arguments: Mapping[str, type]
+    """Symbolic, without bounds: int, float or an IntEnum."""
+    applies: Callable[..., bool]
+    holds: Callable[..., bool]
+
+
+class Twin(NamedTuple):
+    """The same obligation of something seeded with a fault."""
+
+    fault: str
+    obligation: Obligation
+
+
+class Case(NamedTuple):
+    """An obligation and its twins."""
+
+    obligation: Obligation
+    twins: tuple[Twin, ...]
+
+
+class Proof(NamedTuple):
+    """What became of an obligation."""
+
+    name: str
+    implements: tuple[str, ...]
+    verdict: Verdict
+    seconds: float
+    counterexample: str = ""
+    """The arguments, where the verdict is REFUTED or RAISED."""
+
+
+class Refutation(NamedTuple):
+    """What became of a twin."""
+
+    name: str
+    """Of the obligation."""
+    fault: str
+    harmless: str
+    """Why the fault breaks nothing that the obligation claims, or '' where it must."""
+    verdict: Verdict
+    seconds: float
+    counterexample: str
+
+    @property
+    def is_as_expected(self) -> bool:
+        """A wrong answer, not an exception or a timeout, gave it away; or it breaks nothing, as is explained."""
+        return self.verdict is (Verdict.CONFIRMED if self.harmless else Verdict.REFUTED)
