@@ -55,7 +55,7 @@ def main(
     if differing:
         _say(f"{differing} of {compared} comparisons differ: the core or a twin does not do what the rules say")
         return DIFFER
-    _say(f"{compared} comparisons, no difference. Seconds are of the search; TLC's have the start of Java in them.")
+    _say(f"{compared} comparisons, no difference. Seconds are processor time of the search, for TLC with Java's own.")
     return AGREE
 
 
