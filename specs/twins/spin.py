@@ -1,4 +1,4 @@
-"""The twin in Promela (evenstep.pml), run by SPIN."""
+"""The twin in Promela (evenstep.pml and own_moves.pml), run by SPIN."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from specs.twins.counts import Counts, ToolFailed, children_s
 from specs.twins.parameters import Parameters, header
 
-MODEL = Path(__file__).with_name("evenstep.pml")
+MAIN = "evenstep.pml"
+MODEL = {name: Path(__file__).with_name(name).read_text(encoding="utf-8") for name in (MAIN, "own_moves.pml")}
+"""The files of the model, by name."""
 COMPILER = ("gcc", "-O1", "-w", "-DSAFETY", "-DNOREDUCE")
 """No partial-order reduction: every state and transition is wanted. -w: pan.c is not warning-free."""
 DEPTH, HASH_BITS = 100_000, 20
@@ -36,8 +39,8 @@ def _run(command: list[str], where: Path) -> str:
     return printed
 
 
-def count(known: Parameters, model: str | None = None) -> Counts:
-    """All states and transitions of a run; `model` in place of evenstep.pml. Raises ToolFailed.
+def count(known: Parameters, model: Mapping[str, str] = MODEL) -> Counts:
+    """All states and transitions of a run; `model` is its files. Raises ToolFailed.
 
     SPIN starts from a state before Begin and counts the transition out of it; what it prints as "transitions
     (= stored+matched)" has the visit of that first state as well. So it prints one state and two transitions more than
@@ -45,11 +48,10 @@ def count(known: Parameters, model: str | None = None) -> Counts:
     """
     with tempfile.TemporaryDirectory(prefix="evenstep-spin-") as directory:
         where = Path(directory)
-        (where / "evenstep.pml").write_text(
-            MODEL.read_text(encoding="utf-8") if model is None else model, encoding="utf-8"
-        )
+        for name, text in model.items():
+            (where / name).write_text(text, encoding="utf-8")
         (where / "parameters.h").write_text(header(known), encoding="utf-8")
-        _run(["spin", "-a", "evenstep.pml"], where)
+        _run(["spin", "-a", MAIN], where)
         _run([*COMPILER, "-o", "pan", "pan.c"], where)
         begun_s = children_s()
         printed = _run(["./pan", f"-m{DEPTH}", f"-w{HASH_BITS}", "-n"], where)

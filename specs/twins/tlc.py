@@ -39,16 +39,14 @@ def missing() -> str | None:
     return None if found.is_file() else f"TLC can't run: {JAR_VARIABLE}={found} is no file"
 
 
-def count(known: Parameters, model: str | None = None) -> Counts:
-    """All states and transitions of a run; `model` in place of Evenstep.tla. Raises ToolFailed.
+def count(known: Parameters) -> Counts:
+    """All states and transitions of a run. Raises ToolFailed.
 
     TLC counts the initial state among the states that it generates; it is the state after Begin.
     """
     with tempfile.TemporaryDirectory(prefix="evenstep-tlc-") as directory:
         where = Path(directory)
-        (where / "Evenstep.tla").write_text(
-            MODEL.read_text(encoding="utf-8") if model is None else model, encoding="utf-8"
-        )
+        shutil.copy(MODEL, where)
         (where / "Evenstep.cfg").write_text(constants(known), encoding="utf-8")
         # -deadlock: the end of a run has no successor; NothingIsStuck looks for the deadlocks that are ones.
         command = [
