@@ -33,7 +33,7 @@ from specs.model import CORE, Answer, CrashFrom, Model, World
 from specs.parts import TooManyValues, noting_reads
 from specs.properties import DEADLOCK, REFUSED, Always, Properties
 from specs.replay import confirm
-from specs.steps import Half, Steps
+from specs.steps import QUIET, First, Judgement, Steps
 
 HOLDS, VIOLATED, UNDETERMINED = "holds", "violated", "undetermined"
 
@@ -102,7 +102,6 @@ class _Search:
         self.happened = 0
         self.started_s = time.monotonic()
         properties = steps.properties
-        self.judges = bool(properties.edges or properties.sometimes or properties.eventually)
         self.keeps = bool(properties.eventually)
         self.crashes_to_checkpoint = steps.world.crash is CrashFrom.LAST_CHECKPOINT
         self.always = [(prop.name, self._memo(prop)) for prop in properties.always]
@@ -149,7 +148,7 @@ class _Search:
 
     def _expand(self, key: int, node: int, found: list[int]) -> None:
         """All transitions of one state."""
-        steps, graph = self.steps, self.graph
+        steps, graph, known_states = self.steps, self.graph, self.index
         try:
             answers, deadlocked, over = steps.offer(key)
         except CORE_FAULTS as fault:
@@ -168,51 +167,47 @@ class _Search:
                         break
                 else:
                     first = half.learn(key)
-                self._take(key, node, answer, first, found)
+                kept, _, shown, _, judgement = first
+                number = known_states.get(key & kept | shown)
+                if number is None:  # else that state is settled, and the transition ends there
+                    number, judgement = self._settle(key, node, answer, first, found)
+                if judgement is not QUIET:
+                    self._note(node, answer, judgement)
+                if self.keeps:
+                    graph.targets.append(number)
+                    graph.answers.append(answer)
+                    graph.reached.append(judgement[2])
         except CORE_FAULTS as fault:
             raise _Violated(REFUSED, [*graph.path(node), answer], str(fault)) from fault
         self.transitions += len(answers)
 
-    def _take(self, key: int, node: int, answer: int, first: Half, found: list[int]) -> None:
-        """The transition of one answer, of which the first half is given."""
-        kept, raw, shown, done = first
-        rest = key & kept
-        raw |= rest
-        number = self.index.get(rest | shown)
+    def _settle(self, key: int, node: int, answer: int, first: First, found: list[int]) -> tuple[int, Judgement]:
+        """The rest of a transition after its first half: the state that it leads to, and what is said of all of it."""
+        kept, raw, _, done, _ = first
+        raw |= key & kept
+        kept, written, shown, own = self.steps.settle(raw)
+        rest = raw & kept
+        raw, target = rest | written, rest | shown
+        number = self.index.get(target)
         if number is None:
-            kept, written, shown, own = self.steps.settle(raw)
-            rest = raw & kept
-            raw, target = rest | written, rest | shown
-            if own:
-                done = self.steps.join(done, own)
-            number = self.index.get(target)
-            if number is None:
-                number = self.index[target] = len(self.index)
-                self.graph.parents.append(node)
-                self.graph.by.append(answer)
-                found.append(target)
-        if self.judges:
-            self._judge(key, node, answer, done, raw, number)
+            number = self.index[target] = len(self.index)
+            self.graph.parents.append(node)
+            self.graph.by.append(answer)
+            found.append(target)
+        if own:
+            return number, self._judge(key, answer, self.steps.join(done, own), raw)
+        return number, first[4]
 
-    def _judge(self, key: int, node: int, answer: int, done: int, raw: int, number: int) -> None:
+    def _judge(self, key: int, answer: int, done: int, raw: int) -> Judgement:
         steps = self.steps
         memo = steps.judges.get((answer, done)) or steps.judge(answer, done)
         before = steps.saved(key) if self.crashes_to_checkpoint and answer == steps.crash else key
-        for first, second, known in memo.tables:
-            judgement = known.get((before & first, raw & second))
-            if judgement is not None:
-                break
-        else:
-            judgement = memo.learn(before, raw)
-        broken, happens, reached = judgement
-        if broken is not None:
-            raise _Violated(broken, [*self.graph.path(node), answer])
-        self.happened |= happens
-        if self.keeps:
-            graph = self.graph
-            graph.targets.append(number)
-            graph.answers.append(answer)
-            graph.reached.append(reached)
+        return memo(before, raw)
+
+    def _note(self, node: int, answer: int, judgement: Judgement) -> None:
+        if judgement.broken is not None:
+            raise _Violated(judgement.broken, [*self.graph.path(node), answer])
+        self.happened |= judgement.happens
 
     def result(self, verdict: str, broken: str | None = None) -> Result:
         """What was found, without a counterexample."""

@@ -49,6 +49,46 @@ class Memo(Generic[R]):
         return result
 
 
+class BranchingMemo(Memo[R]):
+    """The same for a function that reads now these parts and now those.
+
+    What every run of it has read so far tells which other sets of parts to try, of which there are few.
+    """
+
+    __slots__ = ("_branches", "_common")
+
+    def __init__(self, reading: Reading, function: Callable[[State], R]) -> None:
+        super().__init__(reading, function)
+        self._common = -1
+        self._branches: dict[int, list[tuple[int, dict[int, R]]]] = {}
+
+    def __call__(self, key: int) -> R:
+        """As of Memo."""
+        for mask, known in self._branches.get(key & self._common, ()):
+            found = known.get(key & mask)
+            if found is not None:
+                return found
+        result = self.learn(key)
+        mask = self._reading.mask
+        if self._common & mask != self._common:
+            self._branch_by(self._common & mask)
+        else:
+            self._grow(key, next(known for other, known in self.tables if other == mask), mask)
+        return result
+
+    def _grow(self, key: int, known: dict[int, R], mask: int) -> None:
+        branch = self._branches.setdefault(key & self._common, [])
+        if all(other != mask for other, _ in branch):
+            branch.append((mask, known))
+
+    def _branch_by(self, common: int) -> None:
+        self._common = common
+        self._branches = {}
+        for mask, known in self.tables:
+            for key in known:
+                self._grow(key, known, mask)
+
+
 class PairMemo(Generic[R]):
     """One function of two states, before and after; the same conditions."""
 

@@ -15,7 +15,7 @@ from fsm.answers import Done
 from fsm.laws import Laws
 from fsm.moves import Move
 from fsm.state import State, is_over
-from specs.memo import Memo, PairMemo
+from specs.memo import BranchingMemo, Memo, PairMemo
 from specs.model import IDLE, Answer, CrashFrom, Model, World, canonical, canonical_tally
 from specs.parts import CHECKPOINT, FIELDS, PART, STATE, Parts, Reading, written
 from specs.properties import Properties, Transition
@@ -23,6 +23,9 @@ from specs.properties import Properties, Transition
 Half = tuple[int, int, int, int]
 """The bits of a key that stay; what takes the place of the others, and that in canonical form; the number of what was
 done."""
+
+First = tuple[int, int, int, int, "Judgement"]
+"""The same of an answer, and the judgement on it where nothing follows."""
 
 _TALLY = FIELDS.index("tally")
 
@@ -32,9 +35,9 @@ SAVE = Answer("save")
 class FirstHalf(Protocol):
     """What an answer does before the core's own moves follow: a Memo, or the same without a memory."""
 
-    tables: list[tuple[int, dict[int, Half]]]
+    tables: list[tuple[int, dict[int, First]]]
 
-    def learn(self, key: int) -> Half:
+    def learn(self, key: int) -> First:
         """Where nothing is remembered."""
 
 
@@ -43,9 +46,9 @@ class Jump:
 
     __slots__ = ("learn", "tables")
 
-    def __init__(self, leap: Callable[[int], Half]) -> None:
+    def __init__(self, leap: Callable[[int], First]) -> None:
         self.learn = leap
-        self.tables: list[tuple[int, dict[int, Half]]] = []
+        self.tables: list[tuple[int, dict[int, First]]] = []
 
 
 class Offer(NamedTuple):
@@ -68,6 +71,10 @@ class Judgement(NamedTuple):
     """The `eventually` that it reaches, one bit each."""
 
 
+QUIET = Judgement(None, 0, 0)
+"""What is said of most transitions: this very object."""
+
+
 class Steps:
     """All transitions of a model under given laws, in a given world."""
 
@@ -81,15 +88,16 @@ class Steps:
         """Every list of moves that a transition, or half of one, has made."""
         self.begin = self.parts.pack(canonical(model.settle(model.begin(laws), laws)[0]))
         self.offer = Memo(self.reading, self._offer)
-        self.settle = Memo(self.reading, self._settle)
+        self.settle = BranchingMemo(self.reading, self._settle)
         self._halves: list[FirstHalf] = []
-        self._resume = Memo(self.reading, lambda state: self._half(model.resume(state, laws)))
+        self._resume = Memo(self.reading, self._resumed)
         self._answer_numbers: dict[Answer, int] = {}
         self._done_numbers: dict[object, int] = {}
         self._joined: dict[tuple[int, int], int] = {}
         self.judges: dict[tuple[int, int], PairMemo[Judgement]] = {}
         self._checkpoints: list[int] = []
         self._checkpoint_numbers: dict[int, int] = {}
+        self._kept: dict[int, int] = {}
         self._number_done(())
         self.crash = self.number(Answer("crash"))
         self.save = self.number(SAVE)
@@ -100,16 +108,25 @@ class Steps:
         if number is None:
             number = self._answer_numbers[given] = len(self.answers)
             self.answers.append(given)
-            self._halves.append(self._first_half(given))
+            self._halves.append(self._first_half(number, given))
         return number
 
-    def _first_half(self, given: Answer) -> FirstHalf:
-        model, laws = self.model, self.laws
+    def _first_half(self, number: int, given: Answer) -> FirstHalf:
         if given.name == "save":
             return Jump(self._save)
         if given.name == "crash":
             return self._resume if self.world.crash is CrashFrom.OWN_SNAPSHOT else Jump(self._crash)
-        return Memo(self.reading, lambda state: self._half(model.answer(state, laws, given)))
+        return Memo(self.reading, partial(self._answered, number, given))
+
+    def _answered(self, number: int, given: Answer, state: State) -> First:
+        return self._first(number, state, self.model.answer(state, self.laws, given))
+
+    def _resumed(self, state: State) -> First:
+        return self._first(self.crash, state, self.model.resume(state, self.laws))
+
+    def _first(self, number: int, state: State, result: Done) -> First:
+        half = self._half(result)
+        return *half, self._judge(number, half[3], state, result[0])
 
     def _settle(self, state: State) -> Half:
         moved, done = self.model.settle(state, self.laws)
@@ -118,6 +135,7 @@ class Steps:
     def _half(self, result: Done) -> Half:
         state, done = result
         kept, raw = written(state, self.reading)
+        kept = self._kept.setdefault(kept, kept)  # there are few, and many halves that hold one
         if kept & PART[_TALLY]:  # left as it was: canonical
             return kept, raw, raw, self._number_done(done)
         shown = raw & ~PART[_TALLY] | self.parts.bits(_TALLY, canonical_tally(state.tally))
@@ -150,24 +168,25 @@ class Steps:
         deadlocked = not over and all(answer.name in IDLE for answer in given)
         return Offer(tuple((number, self._halves[number]) for number in numbers), deadlocked, over)
 
-    def _save(self, key: int) -> Half:
+    def _save(self, key: int) -> First:
         state = key & STATE
         number = self._checkpoint_numbers.get(state)
         if number is None:
             self._checkpoints.append(state)
             number = self._checkpoint_numbers[state] = len(self._checkpoints)
-        return STATE, number << CHECKPOINT, number << CHECKPOINT, 0
+        return STATE, number << CHECKPOINT, number << CHECKPOINT, 0, QUIET
 
     def saved(self, key: int) -> int:
         """The state that a crash resumes from, as a key; the initial one where there is no checkpoint."""
         number = key >> CHECKPOINT
         return self._checkpoints[number - 1] if number else self.begin
 
-    def _crash(self, key: int) -> Half:
+    def _crash(self, key: int) -> First:
         """Resume from the checkpoint, which stays; a run without one starts anew, which is to resume its beginning."""
         saved = self.saved(key)
-        kept, raw, shown, done = self._resume(saved)
-        return ~STATE, (saved & kept & STATE) | raw, (saved & kept & STATE) | shown, done
+        kept, raw, shown, done, judgement = self._resume(saved)
+        rest = saved & kept & STATE
+        return ~STATE, rest | raw, rest | shown, done, judgement
 
     def judge(self, answer: int, done: int) -> PairMemo[Judgement]:
         """What the properties say of transitions that answer and do this: of the state before, and the state after
@@ -183,4 +202,5 @@ class Steps:
         broken = next((edge.name for edge in properties.edges if not edge.holds(transition, laws)), None)
         happens = sum(prop.happens(transition, laws) << bit for bit, prop in enumerate(properties.sometimes))
         reached = sum(prop.reached(transition, laws) << bit for bit, prop in enumerate(properties.eventually))
-        return Judgement(broken, happens, reached)
+        judgement = Judgement(broken, happens, reached)
+        return QUIET if judgement == QUIET else judgement
