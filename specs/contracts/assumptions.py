@@ -2,6 +2,9 @@
 
 A rule's value stood, before, in the same context as after, except where the event is itself what moves the context
 (a charge, the next step, another configuration after a resume).
+
+Not covered: a resume under a smaller max_num_steps or max_num_epochs than was already admitted or read. No rule
+re-establishes the invariants of AdmissionGate and Source there.
 """
 
 from __future__ import annotations
@@ -54,7 +57,10 @@ def _anyhow(_: Any, __: Any, ___: Any) -> bool:
 
 
 def _is_within_data(source: Source, _: SourceContext, after: SourceContext) -> bool:
-    """Regenerated prompts (C3) and another N change whether a batch is left, so the status says nothing yet."""
+    """Regenerated prompts (C3) and another N change whether a batch is left, so the status says nothing yet.
+
+    The epoch is one of the new configuration's.
+    """
     return 0 <= source.offset <= after.prompts_per_epoch and 0 <= source.epoch < after.epochs and source.requeued >= 0
 
 
