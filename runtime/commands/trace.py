@@ -96,18 +96,14 @@ def _since(opened: TraceFile, given: str | None) -> float | None:
         raise typer.BadParameter(f"--since takes seconds, such as 90 or -60, not {given!r}")
     if not given.startswith("-"):
         return float(given)
-    last = None
-    for line in opened.lines():
-        last = line
-    end_s: float = 0.0 if last is None else opened.json_of(last)["t"]
-    return end_s + float(given)
+    return opened.end_s() + float(given)
 
 
 def _followed(opened: TraceFile, question: Question) -> Iterator[Record]:
-    pattern, wanted = matcher(opened, question)
+    choose, wanted = matcher(opened, question)
     for line in follow(opened):
-        if pattern is None or pattern.search(line):
-            record = opened.parse(line)
+        for chosen in choose(line):
+            record = opened.parse(chosen)
             if wanted(record):
                 yield record
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from runtime.tracing.reader import HEADER_START, TraceFile
+from runtime.tracing.choose import HEADER_START
+from runtime.tracing.reader import TraceFile
 
 CLOSED = b'"n":["TE"]}\n'
 """The end of the last line of a trace that was closed."""

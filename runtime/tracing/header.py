@@ -15,7 +15,18 @@ from fsm.snapshot import restore
 from runtime.tracing.kinds import TABLE, Json
 
 FORMAT = "evenstep trace 1"
-PACKAGES = ("evenstep", "transitions", "pydantic", "torch", "transformers", "ray", "numpy", "safetensors", "vllm")
+PACKAGES = (
+    "evenstep",
+    "transitions",
+    "pydantic",
+    "torch",
+    "transformers",
+    "ray",
+    "numpy",
+    "safetensors",
+    "vllm",
+    "TransferQueue",
+)
 """Their versions are in the header where they are installed."""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +10,11 @@ from pathlib import Path
 from fsm.core import Core, Transition
 from fsm.errors import EvenstepError
 from fsm.snapshot import reinstate
+from runtime.tracing.choose import every, head_of
 from runtime.tracing.header import TraceUnreadable, core_of, setup_of
-from runtime.tracing.reader import HEADER_START, SNAPSHOT_MARK, TraceFile, blocks
+from runtime.tracing.reader import SNAPSHOT_MARK, TraceFile, blocks
 from runtime.tracing.records import NoteRecord, SnapshotRecord, TransitionRecord
 from runtime.tracing.vitals import Vitals, from_json
-
-_HEAD = re.compile(rb'\{"q":(\d+),"t":([0-9.]+),(?:"w":(-?\d+),)?')
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +70,10 @@ def state_at(trace: TraceFile, *, seq: int | None = None, unix_s: float | None =
 def _beginning(trace: TraceFile) -> tuple[int, float, float]:
     """The moment before the first record, which must be the run's first."""
     first = next(trace.lines(), None)
-    if first is not None and (head := _HEAD.match(first)) and int(head[1]) != 0:
+    head = None if first is None else head_of(first)
+    if head is not None and head.seq != 0:
         raise TraceUnreadable(
-            f"{trace.path} begins with record {int(head[1])} and has no snapshot before the moment asked for; ask for "
+            f"{trace.path} begins with record {head.seq} and has no snapshot before the moment asked for; ask for "
             f"a later one"
         )
     return -1, 0.0, trace.started_unix_s
@@ -95,13 +94,12 @@ def _apply(trace: TraceFile, core: Core, today: list[Transition], record: Transi
 def _is_after(trace: TraceFile, line: bytes, seq: int | None, unix_s: float | None) -> bool:
     if seq is None and unix_s is None:
         return False
-    head = _HEAD.match(line)
+    head = head_of(line)
     if head is None:
         return False
-    if seq is not None and int(head[1]) > seq:
+    if seq is not None and head.seq > seq:
         return True
-    wall_s = trace.started_unix_s + float(head[2]) + int(head[3] or 0) / 1000
-    return unix_s is not None and wall_s > unix_s
+    return unix_s is not None and trace.started_unix_s + head.monotonic_s + head.drift_s > unix_s
 
 
 def _last_snapshot(trace: TraceFile, seq: int | None, unix_s: float | None) -> tuple[int, int, SnapshotRecord] | None:
@@ -141,7 +139,5 @@ def _lines_after(trace: TraceFile, number: int, offset: int) -> Iterator[bytes]:
     for part in trace.parts[number:]:
         for block in blocks(part):
             if offset < len(block):
-                for line in block[offset:].splitlines(keepends=True):
-                    if not line.startswith(HEADER_START):
-                        yield line
+                yield from every(block[offset:])
             offset = max(0, offset - len(block))

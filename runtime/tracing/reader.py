@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import gzip
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from runtime.tracing.choose import HEADER_START, Chooser, every, last_head
 from runtime.tracing.header import FORMAT, TraceUnreadable, check_kinds
 from runtime.tracing.kinds import Json
 from runtime.tracing.parts import find_trace, parts_of
 from runtime.tracing.records import Record, decode
 
 BLOCK_BYTES = 1 << 20
-HEADER_START = b'{"format":'
 SNAPSHOT_MARK = b',"s":{"format":'
 """In every snapshot's line and in no other: quotes within texts are escaped."""
 
@@ -41,16 +40,27 @@ class TraceFile:
         started: float = self.header["started_unix_s"]
         return started
 
-    def lines(self, pattern: re.Pattern[bytes] | None = None) -> Iterator[bytes]:
-        """Whole lines of records, in order; those that a pattern is found in, where one is given."""
+    def lines(self, choose: Chooser = every) -> Iterator[bytes]:
+        """Whole lines of records, in order: those that are chosen."""
         for part in self.parts:
             for block in blocks(part):
-                yield from _lines_of(block, pattern)
+                yield from choose(block)
 
-    def records(self, pattern: re.Pattern[bytes] | None = None) -> Iterator[Record]:
+    def records(self, choose: Chooser = every) -> Iterator[Record]:
         """Records of these lines. Raises TraceUnreadable, naming the line."""
-        for line in self.lines(pattern):
+        for line in self.lines(choose):
             yield self.parse(line)
+
+    def end_s(self) -> float:
+        """The time of the last record, on the trace's monotonic clock; 0 where there is none."""
+        for part in reversed(self.parts):
+            last = None
+            for block in blocks(part):
+                last = block
+            head = None if last is None else last_head(last)
+            if head is not None:
+                return head.monotonic_s
+        return 0.0
 
     def parse(self, line: bytes) -> Record:
         """The record of a line. Raises TraceUnreadable."""
@@ -139,20 +149,6 @@ def parse_json(path: Path, line: bytes) -> Json:
     if not isinstance(given, dict):
         raise TraceUnreadable(f"{path}: a line is a {type(given).__name__}, not an object: {_shown(line)}")
     return given
-
-
-def _lines_of(block: bytes, pattern: re.Pattern[bytes] | None) -> Iterator[bytes]:
-    if pattern is None:
-        for line in block.splitlines(keepends=True):
-            if not line.startswith(HEADER_START):
-                yield line
-        return
-    position = 0
-    while match := pattern.search(block, position):
-        start = block.rfind(b"\n", 0, match.start()) + 1
-        position = block.index(b"\n", match.start()) + 1
-        if not block.startswith(HEADER_START, start):
-            yield block[start:position]
 
 
 def _opened(part: Path) -> IO[bytes]:

@@ -14,10 +14,13 @@ from fsm import moves
 from fsm.effects import StartRollout, TrainChunk
 from fsm.moves import BatchAdmitted, GroupLost, PromptsHeldBack, StepClosed, WeightsSynced
 from runtime.step_record import StepRecord
+from runtime.tracing.choose import Chooser, between, both, every, since, with_match, with_text
 from runtime.tracing.kinds import BY_NAME, CODES, FIELDS
 from runtime.tracing.reader import SNAPSHOT_MARK, TraceFile
 from runtime.tracing.records import NoteRecord, Record, SnapshotRecord, TransitionRecord
 
+UNSTAMPED = frozenset({"ready_first", "windowed", "weight_fifo"})
+"""Samplers that stamp no target step: no rollout of theirs is for a step by name."""
 SNAPSHOT = "Snapshot"
 """The kind of a snapshot record."""
 
@@ -68,49 +71,50 @@ Wanted = Callable[[Record], bool]
 
 
 def select(trace: TraceFile, question: Question) -> Iterator[Record]:
-    """The records that a question asks for, in order. Raises TraceUnreadable."""
-    pattern, wanted = matcher(trace, question)
-    for line in trace.lines(pattern):
-        record = trace.parse(line)
+    """The records that a question asks for, in order. Raises TraceUnreadable and NotInTrace."""
+    choose, wanted = matcher(trace, question)
+    for record in trace.records(choose):
         if wanted(record):
             yield record
 
 
-def matcher(trace: TraceFile, question: Question) -> tuple[re.Pattern[bytes] | None, Wanted]:
-    """What a line must have to be parsed, and whether a record is asked for."""
-    patterns: list[bytes] = []
+def matcher(trace: TraceFile, question: Question) -> tuple[Chooser, Wanted]:
+    """Which lines to parse, and whether a record is asked for. Raises TraceUnreadable and NotInTrace."""
+    choosers: list[Chooser] = []
+    """From the one that leaves fewest lines on; the first is enough, since the tests decide."""
     tests: list[Wanted] = []
-    if question.since_s is not None:
-        tests.append(_since(question.since_s))
-    if question.kind is not None:
-        patterns.append(_kind_pattern(question.kind))
-        tests.append(_kind(question.kind))
-    if question.machine is not None:
-        kinds = frozenset(MACHINES[question.machine])
-        patterns.append(b"|".join(_code(kind) for kind in kinds))
-        tests.append(lambda record: any(type(move) in kinds for move in _moves(record)))
     if question.prompt is not None:
-        patterns.append(_prompts_pattern([question.prompt]))
+        choosers.append(_naming([question.prompt]))
         tests.append(_about([question.prompt]))
     if question.group is not None:
         prompts = _prompts_of_slot(trace, question.group)
-        patterns.append(_prompts_pattern(prompts))
+        choosers.append(_naming(prompts))
         tests.append(_about(prompts))
     if question.step is not None:
-        pattern, test = _step(trace, question.step)
-        if pattern is not None:
-            patterns.append(pattern)
+        choose, test = _step(trace, question.step)
+        choosers.append(choose)
         tests.append(test)
-    rarest = min(patterns, key=len, default=None)  # one is enough: the tests decide
-    return None if rarest is None else re.compile(rarest), lambda record: all(test(record) for test in tests)
+    if question.kind is not None:
+        choosers.append(with_text([_kind_text(question.kind)]))
+        tests.append(_kind(question.kind))
+    if question.machine is not None:
+        kinds = frozenset(MACHINES[question.machine])
+        choosers.append(with_text([_text(kind) for kind in kinds]))
+        tests.append(lambda record: any(type(move) in kinds for move in _moves(record)))
+    choose = choosers[0] if choosers else every
+    if question.since_s is not None:
+        choose = since(question.since_s, choose)
+        tests.append(_since(question.since_s))
+    return choose, lambda record: all(test(record) for test in tests)
 
 
-def _code(kind: type[Any]) -> bytes:
-    return b'\\["' + CODES[kind].encode() + b'"'
+def _text(kind: type[Any]) -> bytes:
+    """How a value of a kind begins."""
+    return b'["' + CODES[kind].encode() + b'"'
 
 
-def _kind_pattern(name: str) -> bytes:
-    return re.escape(SNAPSHOT_MARK) if name == SNAPSHOT else _code(BY_NAME[name])
+def _kind_text(name: str) -> bytes:
+    return SNAPSHOT_MARK if name == SNAPSHOT else _text(BY_NAME[name])
 
 
 def _kind(name: str) -> Wanted:
@@ -137,10 +141,28 @@ def _moves(record: Record) -> tuple[Any, ...]:
     return record.transition.moves if isinstance(record, TransitionRecord) else ()
 
 
-def _prompts_pattern(prompts: list[int]) -> bytes:
-    """Any number that could be one of the prompts, and admissions, which name the first of a range."""
-    numbers = b"|".join(str(prompt).encode() for prompt in prompts) or b"(?!)"
-    return rb"[\[,](?:" + numbers + rb")[,\]]|" + _code(BatchAdmitted) + b"|" + _code(PromptsHeldBack)
+def _naming(prompts: list[int]) -> Chooser:
+    """Lines with an attempt, selected group, note or claim of the prompts, or that admit or clear one of them.
+
+    A prompt that isn't the first of those cleared together is found by the record that selected or trained it.
+    """
+    numbers = b"|".join(b"%d" % prompt for prompt in prompts)
+    pattern = re.compile(
+        rb'\[(?:"(?:GR|CU)",(?:' + numbers + rb")|(?:" + numbers + rb"))[,\]]"
+        rb'|\["(?:ba|hb)",(\d+),(?:-?\d+,-?\d+,)?(-?\d+)'
+        rb'|\["CR",\[([0-9,]+)\]'
+    )
+    asked = frozenset(prompts)
+
+    def keep(match: re.Match[bytes]) -> bool:
+        if match[3] is not None:
+            return any(int(prompt) in asked for prompt in match[3].split(b","))
+        if match[1] is None:
+            return True
+        groups, first = int(match[1]), int(match[2])
+        return any(first <= prompt < first + groups for prompt in prompts)
+
+    return with_match(pattern, keep)
 
 
 def _about(prompts: list[int]) -> Wanted:
@@ -169,9 +191,9 @@ def _names(value: Any, asked: frozenset[int]) -> bool:
 
 def _prompts_of_slot(trace: TraceFile, slot: int) -> list[int]:
     """Every prompt that was ever started in a slot, in order."""
-    pattern = re.compile(_code(StartRollout) + rb",\[[0-9,]+\]," + str(slot).encode() + b",")
+    pattern = re.compile(rb'\["SR",\[[0-9,]+\],%d,' % slot)
     found: dict[int, None] = {}
-    for line in trace.lines(pattern):
+    for line in trace.lines(with_match(pattern)):
         for value in _values(trace.parse(line)):
             if isinstance(value, StartRollout) and value.slot == slot:
                 found[value.attempt.prompt] = None
@@ -180,38 +202,22 @@ def _prompts_of_slot(trace: TraceFile, slot: int) -> list[int]:
     return list(found)
 
 
-def _step(trace: TraceFile, step: int) -> tuple[bytes | None, Wanted]:
+def _step(trace: TraceFile, step: int) -> tuple[Chooser, Wanted]:
     """From the close of the step before to the sync of this one; and what names its groups, stamps or charges it."""
     first, last, prompts = _span(trace, step)
-    number = str(step).encode()
     about = _about(prompts)
 
     def wanted(record: Record) -> bool:
         if first <= record.seq <= last:
             return True
-        if isinstance(record, SnapshotRecord):
+        if isinstance(record, SnapshotRecord) or record.seq > last:
             return False
-        return record.seq < first and (about(record) or any(_is_for(value, step) for value in _values(record)))
+        return about(record) or any(_is_for(value, step) for value in _values(record))
 
-    width = len(str(last))
-    if first <= 0 or last - first > 100_000 or width > 15:
-        return None, wanted
-    span = b'"q":(?:' + _numbers(first, last) + b"),"
-    stamped = (
-        _code(StartRollout) + rb",\[[0-9,]+\],[0-9]+," + number + b",|" + _code(GroupLost) + b"," + number + rb"\]"
-    )
-    numbers = b"|".join(str(prompt).encode() for prompt in prompts) or b"(?!)"
-    return span + b"|" + stamped + rb"|[\[,](?:" + numbers + rb")[,\]]", wanted
-
-
-def _numbers(first: int, last: int) -> bytes:
-    """An expression for all numbers of a range, by their common beginnings."""
-    tens = sorted({number // 10 for number in range(first, last + 1)})
-    parts = []
-    for ten in tens:
-        low, high = max(first, ten * 10) % 10, min(last, ten * 10 + 9) % 10
-        parts.append(f"{ten or ''}[{low}-{high}]")
-    return "|".join(parts).encode()
+    charged = with_text([_text(GroupLost) + b",%d]" % step])
+    stamped = with_match(re.compile(rb'\["SR",\[[0-9,]+\],[0-9]+,%d,' % step))
+    before = charged if trace.header["config"]["async_rl"]["sampler"]["name"] in UNSTAMPED else both(charged, stamped)
+    return between(first, last, both(_naming(prompts), before) if prompts else before), wanted
 
 
 def _is_for(value: Any, step: int) -> bool:
@@ -228,12 +234,12 @@ def _span(trace: TraceFile, step: int) -> tuple[int, int, list[int]]:
     """
     first, last = -1, 1 << 62
     prompts: list[int] = []
-    wanted = (
-        _code(StepClosed) + b",%d," % (step - 1),
-        _code(WeightsSynced) + b",%d\\]" % (step + 1),
-        _code(TrainChunk) + b",%d," % step,
+    edges = (
+        _text(StepClosed) + b",%d," % (step - 1),
+        _text(WeightsSynced) + b",%d]" % (step + 1),
+        _text(TrainChunk) + b",%d," % step,
     )
-    for line in trace.lines(re.compile(b"|".join(wanted))):
+    for line in trace.lines(with_text(edges)):
         record = trace.parse(line)
         for value in _values(record):
             if isinstance(value, StepClosed) and value.step == step - 1:
@@ -254,7 +260,7 @@ def _span(trace: TraceFile, step: int) -> tuple[int, int, list[int]]:
 
 def _first_step(trace: TraceFile) -> int:
     """The step that was open when the trace began."""
-    for line in trace.lines(re.compile(_code(StepClosed))):
+    for line in trace.lines(with_text([_text(StepClosed)])):
         for value in _values(trace.parse(line)):
             if isinstance(value, StepClosed):
                 return value.step
