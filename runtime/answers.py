@@ -5,6 +5,7 @@ Plain, small and without tensors. The rollouts themselves go through the data pl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,6 +76,8 @@ class ChunkReport:
 class WorkerDied(Exception):
     """A generation worker died; what it was doing is lost."""
 
-    def __init__(self, worker: str, reason: str):
+    def __init__(self, worker: str, reason: str, lost: Sequence[Attempt]):
         self.worker = worker
+        self.lost = tuple(lost)
+        """Attempts that it had and has not answered, in the order given to it. Of a death each is told once."""
         super().__init__(f"generation worker {worker} died: {reason}")

@@ -6,8 +6,9 @@ It imports no torch, and sees references and counts where others see groups and 
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +42,8 @@ from runtime.summary import balance_sheet, closed_steps
 
 CHECKPOINTS = "checkpoints"
 """The folder of a run's checkpoints in its output directory."""
+TELL_INTERVAL_S = 0.5
+"""What happens meanwhile is told together: an item of a stream costs about as much as a call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,23 +66,37 @@ class Controller:
 
     def __init__(self, plan: RunPlan) -> None:
         self._plan = plan
-        self._messages: asyncio.Queue[Message | None] = asyncio.Queue()
+        self._messages: list[Message] = []
+        """To be told."""
+        self._news = asyncio.Event()
+        """There are messages, or the run is over."""
         self._control: Control | None = None
         self._interrupted = False
 
-    async def run(self) -> AsyncIterator[Message]:
+    async def run(self) -> AsyncIterator[Sequence[Message]]:
         """The whole run; yields what happens, and the Outcome at the end. Raises what ended it otherwise."""
         work = asyncio.create_task(self._run(), name="run")
-        work.add_done_callback(lambda _: self._messages.put_nowait(None))
-        while (message := await self._messages.get()) is not None:
-            yield message
-        yield await work
+        work.add_done_callback(lambda _: self._news.set())
+        while not work.done():
+            await self._news.wait()
+            self._news.clear()
+            told, self._messages = self._messages, []
+            if told:
+                yield told
+            await asyncio.wait([work], timeout=TELL_INTERVAL_S)
+        if self._messages:
+            yield self._messages
+        yield [await work]
 
     async def interrupt(self) -> None:
         """End the run early, with a checkpoint where they are enabled."""
         self._interrupted = True
         if self._control is not None:
             self._control.interrupt()
+
+    def _tell(self, message: Message) -> None:
+        self._messages.append(message)
+        self._news.set()
 
     async def waits_for(self) -> str:
         """What the run waits for, in one sentence."""
@@ -167,14 +184,14 @@ class Controller:
                 incarnation=incarnation,
             )
             log = closing.enter_context(EventLog(self._trace, header))
-        recorder = RunRecorder(StepMeter(setup.limits, time.monotonic()), writers, log, self._messages.put_nowait)
+        recorder = RunRecorder(StepMeter(setup.limits, time.monotonic()), writers, log, self._tell)
         if resumed is None:
             core = Core(setup, observer=recorder.observe)
         else:
             core = restore(setup, resumed.control, observer=recorder.observe)
         recorder.core = core
         for notice in core.notices:
-            self._messages.put_nowait(Notice(notice))
+            self._tell(Notice(notice))
         return core, recorder
 
     async def _drive(self, control: Control, pumps: Pumps, fleet: Fleet, recorder: RunRecorder) -> Outcome:
@@ -182,6 +199,7 @@ class Controller:
         plan, core = self._plan, control.core
         before = await self._validate(fleet, recorder, "before", core.state.trainer.version)
         self._control = control
+        gc.freeze()  # what is there by now stays for the run, and going through it would stop the loop for 30 ms
         began_s, began_cpu_s = time.monotonic(), time.process_time()
         if not self._interrupted:
             pumps.clock.watch()

@@ -28,12 +28,15 @@ class DataPlane(Protocol):
         """Generation worker: hand groups over; their rows, in order."""
         ...
 
-    def get(self, rows: Sequence[Row]) -> list[RolloutGroup | str]:
-        """Trainer: the groups, in order; for one that cannot be read, why (S5). They stay until they are deleted."""
+    def get(self, rows: Sequence[Row], unneeded: Sequence[Row] = ()) -> list[RolloutGroup | str]:
+        """Trainer: the groups, in order; for one that cannot be read, why (S5). They stay until they are deleted.
+
+        `unneeded` are deleted on the way, which costs less than a call for it.
+        """
         ...
 
     def delete(self, rows: Sequence[Row]) -> None:
-        """Controller: these groups are not needed any more. Returns at once."""
+        """These groups are not needed any more. Returns at once."""
         ...
 
 
@@ -56,8 +59,9 @@ class GroupStore:
         self._groups.update(zip(rows, groups, strict=True))
         return rows
 
-    def get(self, rows: Sequence[int]) -> list[PackedGroup | None]:
-        """Groups in order; None for a row that is not here."""
+    def get(self, rows: Sequence[int], unneeded: Sequence[int]) -> list[PackedGroup | None]:
+        """Groups in order; None for a row that is not here. Forgets others."""
+        self.delete(unneeded)
         return [self._groups.get(row) for row in rows]
 
     def delete(self, rows: Sequence[int]) -> None:
@@ -82,10 +86,11 @@ class ObjectStorePlane:
         rows: list[Row] = await self._store.put.remote([pack(group) for group in groups])
         return rows
 
-    def get(self, rows: Sequence[Row]) -> list[RolloutGroup | str]:
+    def get(self, rows: Sequence[Row], unneeded: Sequence[Row] = ()) -> list[RolloutGroup | str]:
         """See DataPlane.get."""
+        asked: Any = self._store.get.remote(rows, unneeded)
         try:
-            found: list[PackedGroup | None] = ray.get(self._store.get.remote(rows), timeout=self._read_timeout_s)
+            found: list[PackedGroup | None] = ray.get(asked, timeout=self._read_timeout_s)
         except RayError as error:
             return [f"the group store does not answer: {type(error).__name__}: {error}"] * len(rows)
         return [

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,7 +13,7 @@ from fsm.events import Attempt
 from runtime.answers import Answer, ChunkReport, Order, Row
 from runtime.generation.evaluation import Evaluation
 from runtime.training.step_metrics import StepMetrics
-from runtime.weight_sync import Publication
+from runtime.weight_sync import Published
 
 Json = dict[str, Any]
 
@@ -21,15 +21,18 @@ Json = dict[str, Any]
 class TrainerPort(Protocol):
     """The trainer, one rank or several."""
 
-    async def accumulate(self, step: int, rows: Sequence[tuple[int, Row]]) -> ChunkReport:
-        """Add the gradients of these prompts' groups, in this order; the unreadable ones are left out."""
+    async def accumulate(self, step: int, rows: Sequence[tuple[int, Row]], unneeded: Sequence[Row]) -> ChunkReport:
+        """Add the gradients of these prompts' groups, in this order; the unreadable ones are left out.
+
+        On the way, groups that nobody needs any more are deleted: rows of earlier steps.
+        """
         ...
 
     async def finish_step(self, step: int) -> StepMetrics:
         """Take the optimizer step."""
         ...
 
-    async def publish(self, version: int) -> Publication:
+    async def publish(self, version: int) -> Published:
         """Make the weights of this version available to the generation workers."""
         ...
 
@@ -46,10 +49,11 @@ class FleetPort(Protocol):
         """Their names; a worker that is made anew keeps its name."""
         ...
 
-    def generate(self, worker: str, orders: Sequence[Order]) -> AsyncIterator[Sequence[Answer]]:
-        """Start groups as one submission; yields each group's answer, several at a time where they come together.
+    async def exchange(self, worker: str, orders: Sequence[Order]) -> Sequence[Answer]:
+        """Start groups as one submission, perhaps none, and wait for answers to whatever the worker has.
 
-        Raises WorkerDied, after which the orders that were not answered are lost.
+        Returns at least one answer, unless a later exchange with the same worker relieves this one of waiting.
+        Raises WorkerDied, with the orders that are lost.
         """
         ...
 
@@ -57,8 +61,8 @@ class FleetPort(Protocol):
         """Stop attempts; those that are over are passed over."""
         ...
 
-    async def load(self, publication: Publication) -> None:
-        """Return once every worker has confirmed that it runs the publication's version."""
+    async def load(self, published: Published) -> None:
+        """Return once every worker has confirmed that it runs the published version."""
         ...
 
     async def evaluate(self, label: str) -> Evaluation:

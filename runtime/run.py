@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +16,13 @@ import yaml
 from fsm.errors import ConfigError, EvenstepError
 from fsm.setup import set_up
 from runtime.generation.config import VllmEngineConfig
-from runtime.generation.vllm_setup import VllmMissing, check_vllm_installed
+from runtime.generation.errors import RequestRefused
+from runtime.generation.vllm_setup import VllmMissing, check_validation, check_vllm_installed
 from runtime.memory import PeakMemory
 from runtime.messages import Message, Notice, Outcome
 from runtime.metric_writers import METRICS_FILE
+from runtime.model_directory import SMOLLM2 as SMOLLM2_SIZE
+from runtime.model_directory import TINY as TINY_SIZE
 from runtime.plot import plot_run
 from runtime.preflight import needs_of, preflight
 from runtime.ray_session import ray_session
@@ -70,7 +73,7 @@ def check_run(settings: Settings, output: Path, *, resume: bool) -> tuple[int, i
     name = settings.policy.model_name
     problems = preflight(
         data=settings.data,
-        model_directory=None if name in (TINY, SMOLLM2) else Path(name),
+        model={TINY: TINY_SIZE, SMOLLM2: SMOLLM2_SIZE}.get(name) or Path(name),
         output=output,
         resume=resume,
         needs=needs_of(settings),
@@ -78,8 +81,9 @@ def check_run(settings: Settings, output: Path, *, resume: bool) -> tuple[int, i
     if isinstance(settings.generation.engine, VllmEngineConfig):
         try:
             check_vllm_installed()
-        except VllmMissing as missing:
-            problems.append(str(missing))
+            check_validation(settings.generation, settings.validation.temperature)
+        except (VllmMissing, RequestRefused) as refused:
+            problems.append(str(refused))
     if isinstance(settings.data_plane, TransferQueuePlaneConfig):
         try:
             check_transfer_queue_installed()
@@ -181,10 +185,11 @@ def drive(plan: RunPlan, listener: Listener) -> Outcome:
         while True:
             try:
                 for reference in stream:
-                    message: Message = ray.get(reference)
-                    if isinstance(message, Outcome):
-                        return message
-                    listener(message)
+                    messages: Sequence[Message] = ray.get(reference)
+                    for message in messages:
+                        if isinstance(message, Outcome):
+                            return message
+                        listener(message)
             except KeyboardInterrupt:
                 if interrupted:
                     raise

@@ -76,4 +76,7 @@ class StepRecord:
 
     def as_json(self) -> dict[str, Any]:
         """All fields by name, plain JSON."""
-        return dataclasses.asdict(self)
+        return {name: getattr(self, name) for name in _FIELDS}
+
+
+_FIELDS = tuple(field.name for field in dataclasses.fields(StepRecord))

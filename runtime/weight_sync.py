@@ -1,7 +1,7 @@
 """How weights travel from the trainer to the generation workers.
 
-The trainer publishes a version and returns at once; what comes back, a Publication, is small and goes through the
-controller to every worker, which fetches the weights and loads them. `object_store` leaves the weights in Ray's object
+The trainer publishes a version and returns a Publication. The controller has a reference to it and reads nothing; every
+worker gets it, fetches the weights and loads them. With `object_store` a Publication holds the weights, in Ray's object
 store. `collective` (`runtime.collective`) sends them: a Publication says where to join the broadcast.
 """
 
@@ -28,7 +28,16 @@ class Publication:
 
     version: int
     payload: Any
-    """The backend's own; never the weights themselves."""
+    """The backend's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What the controller knows of a Publication."""
+
+    version: int
+    publication: Any
+    """A reference to it, which the controller owns and hands on: references made elsewhere cost it twice as much."""
 
 
 class Fetched(NamedTuple):
@@ -60,12 +69,12 @@ class ObjectStoreSync:
     """Through Ray's object store: one copy a machine, which every worker on it reads without copying."""
 
     def publish(self, weights: Weights, version: int) -> Publication:
-        """Copy the weights into the store. They live as long as the Publication does."""
-        return Publication(version, (ray.put(dict(weights)),))
+        """The weights themselves, which Ray copies into its store; they live as long as a reference to what returns."""
+        return Publication(version, dict(weights))
 
     async def fetch(self, publication: Publication) -> Fetched:
         """Read-only arrays over the store's memory."""
-        return Fetched(await publication.payload[0], publication.version)
+        return Fetched(publication.payload, publication.version)
 
 
 def make_publisher(settings: Settings) -> WeightPublisher:

@@ -13,13 +13,13 @@ from runtime.training.ranks import Ranks, share_of_rank
 
 
 def read_share(
-    plane: DataPlane, rows: Sequence[tuple[int, Row]], ranks: Ranks
+    plane: DataPlane, rows: Sequence[tuple[int, Row]], unneeded: Sequence[Row], ranks: Ranks
 ) -> tuple[list[RolloutGroup], tuple[Unreadable, ...]]:
     """This rank's groups of a chunk, in order, and those that not every rank could read: no rank trains on them.
 
-    A collective: every rank must call it, with the same rows.
+    The first rank has `unneeded` deleted. A collective: every rank must call it, with the same rows.
     """
-    groups = plane.get([row for _, row in rows])
+    groups = plane.get([row for _, row in rows], unneeded if ranks.rank == 0 else ())
     lacking = torch.tensor([isinstance(group, str) for group in groups], dtype=torch.float32, device=ranks.device)
     readable: list[RolloutGroup] = []
     unreadable: list[Unreadable] = []

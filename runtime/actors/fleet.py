@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from runtime.answers import Answer, Order, WorkerDied
 from runtime.data_plane import DataPlane
 from runtime.generation.evaluation import Evaluation
 from runtime.settings import Settings
-from runtime.weight_sync import Publication
+from runtime.weight_sync import Published
 
 CLOSE_TIMEOUT_S = 30.0
 """How long an engine may take to end before its worker is killed."""
@@ -27,6 +28,21 @@ CLOSE_TIMEOUT_S = 30.0
 
 class FleetLost(RuntimeError):
     """Generation workers died more often than `cluster.max_worker_restarts` allows."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Worker:
+    """Who sits on a seat."""
+
+    handle: ActorHandle[Any]
+    unanswered: dict[Attempt, None] = field(default_factory=dict)
+    """Attempts that it has, in the order given."""
+
+    def take_lost(self) -> list[Attempt]:
+        """It is dead: what it had. Only the first who asks is told."""
+        lost = list(self.unanswered)
+        self.unanswered.clear()
+        return lost
 
 
 class _Seat:
@@ -38,7 +54,7 @@ class _Seat:
         """Workers that have sat here."""
         self.version = -1
         """That the worker has confirmed."""
-        self.worker: asyncio.Task[ActorHandle[Any]] | None = None
+        self.worker: asyncio.Task[_Worker] | None = None
         """The worker, once it is open and has the current weights."""
 
 
@@ -60,8 +76,10 @@ class Fleet:
         self._validation_prompts = validation_prompts
         self.on_death: Callable[[str, str], None] = lambda name, reason: None
         """Called with the name of a worker that died, and the reason."""
-        self._publication: Publication | None = None
-        self._published = asyncio.Event()
+        self.on_start: Callable[[str], None] = lambda name: None
+        """Called with the name of a worker that is open and has the current weights."""
+        self._published: Published | None = None
+        self._is_published = asyncio.Event()
         self._restarts = 0
         self._seats = {name: _Seat(name) for name in worker_names(settings)}
         self.workers: tuple[str, ...] = tuple(self._seats)
@@ -71,35 +89,34 @@ class Fleet:
         for seat in self._seats.values():
             self._fill(seat)
 
-    async def generate(self, worker: str, orders: Sequence[Order]) -> AsyncIterator[Sequence[Answer]]:
+    async def exchange(self, worker: str, orders: Sequence[Order]) -> Sequence[Answer]:
         """See FleetPort."""
         seat = self._seats[worker]
-        handle = await self._worker(seat)
-        left = len(orders)
+        there = await self._worker(seat)
+        there.unanswered.update((order.attempt, None) for order in orders)
         try:
-            answers: Sequence[Answer] = await handle.generate.remote(orders)
-            while left := left - len(answers):
-                yield answers
-                answers = await handle.more.remote(orders[0].attempt)
+            answers: Sequence[Answer] = await there.handle.exchange.remote(orders)
         except RayActorError as error:
-            self._bury(seat, handle, error)
-            raise WorkerDied(worker, str(error)) from error
-        yield answers
+            self._bury(seat, there, error)
+            raise WorkerDied(worker, str(error), there.take_lost()) from error
+        for answer in answers:
+            there.unanswered.pop(answer.attempt, None)
+        return answers
 
     async def abort(self, worker: str, attempts: Sequence[Attempt]) -> None:
         """See FleetPort. A worker that has died meanwhile has stopped them too."""
         seat = self._seats[worker]
-        handle = await self._worker(seat)
+        there = await self._worker(seat)
         try:
-            await handle.abort.remote(attempts)
+            await there.handle.abort.remote(attempts)
         except RayActorError as error:
-            self._bury(seat, handle, error)
+            self._bury(seat, there, error)
 
-    async def load(self, publication: Publication) -> None:
+    async def load(self, published: Published) -> None:
         """See FleetPort."""
-        self._publication = publication
-        self._published.set()
-        await asyncio.gather(*(self._load(seat, publication) for seat in self._seats.values()))
+        self._published = published
+        self._is_published.set()
+        await asyncio.gather(*(self._load(seat, published) for seat in self._seats.values()))
 
     async def evaluate(self, label: str) -> Evaluation:
         """See FleetPort. Each worker takes its share of the held-out prompts; a worker that dies has it done again."""
@@ -129,43 +146,41 @@ class Fleet:
         if not seat.worker.done():
             seat.worker.cancel()
         elif seat.worker.exception() is None:
-            handle = seat.worker.result()
+            handle = seat.worker.result().handle
             await asyncio.wait([asyncio.ensure_future(handle.close.remote())], timeout=CLOSE_TIMEOUT_S)
             ray.kill(handle)
 
     async def _evaluate(self, worker: str, label: str, indices: Sequence[int]) -> Evaluation:
         seat = self._seats[worker]
         while True:
-            handle = await self._worker(seat)
+            there = await self._worker(seat)
             try:
-                evaluation: Evaluation = await handle.evaluate.remote(label, indices)
+                evaluation: Evaluation = await there.handle.evaluate.remote(label, indices)
             except RayActorError as error:
-                self._bury(seat, handle, error)
+                self._bury(seat, there, error)
             else:
                 return evaluation
 
-    async def _load(self, seat: _Seat, publication: Publication) -> None:
+    async def _load(self, seat: _Seat, published: Published) -> None:
         """A worker that dies on the way is made anew, with the publication."""
         while True:
-            handle = await self._worker(seat)
-            if seat.version == publication.version:
+            there = await self._worker(seat)
+            if seat.version == published.version:
                 return
             try:
-                seat.version = await handle.load_weights.remote(publication)
+                seat.version = await there.handle.load_weights.remote(published.publication)
             except RayActorError as error:
-                self._bury(seat, handle, error)
+                self._bury(seat, there, error)
                 continue
-            if seat.version != publication.version:
-                raise InvariantBroken(
-                    f"{seat.name} was given version {publication.version} and confirms {seat.version}"
-                )
+            if seat.version != published.version:
+                raise InvariantBroken(f"{seat.name} was given version {published.version} and confirms {seat.version}")
 
-    async def _worker(self, seat: _Seat) -> ActorHandle[Any]:
+    async def _worker(self, seat: _Seat) -> _Worker:
         """The worker of a seat, as soon as there is one. Others may wait for the same."""
         assert seat.worker is not None, "the fleet is started before it is used"
-        return await asyncio.shield(seat.worker)
+        return seat.worker.result() if seat.worker.done() else await asyncio.shield(seat.worker)
 
-    def _bury(self, seat: _Seat, handle: ActorHandle[Any], error: RayActorError) -> None:
+    def _bury(self, seat: _Seat, dead: _Worker, error: RayActorError) -> None:
         """Make a dead worker anew, unless another of its callers has seen to it.
 
         Raises the error where it is not the worker that died, but an actor that the worker has called.
@@ -173,11 +188,11 @@ class Fleet:
         if isinstance(error, RayTaskError):
             raise error
         assert seat.worker is not None, "the fleet is started before it is used"
-        if not seat.worker.done() or seat.worker.result() is not handle:
+        if not seat.worker.done() or seat.worker.result() is not dead:
             return
         self.on_death(seat.name, str(error))
         self._count_restart(seat.name, error)
-        ray.kill(handle)  # in case it is unreachable and not dead
+        ray.kill(dead.handle)  # in case it is unreachable and not dead
         self._fill(seat)
 
     def _count_restart(self, name: str, error: RayActorError) -> None:
@@ -193,7 +208,7 @@ class Fleet:
         seat.version = -1
         seat.worker = asyncio.create_task(self._make(seat), name=f"make {seat.name}")
 
-    async def _make(self, seat: _Seat) -> ActorHandle[Any]:
+    async def _make(self, seat: _Seat) -> _Worker:
         """A worker that is open and runs the current version."""
         while True:
             life, seat.lives = seat.lives, seat.lives + 1
@@ -201,11 +216,12 @@ class Fleet:
             handle = start_actor(GenerationWorker, options, seat.name, *self._arguments)
             try:
                 await handle.open.remote()
-                await self._published.wait()
-                assert self._publication is not None, "publications come before their event"
-                seat.version = await handle.load_weights.remote(self._publication)
+                await self._is_published.wait()
+                assert self._published is not None, "publications come before their event"
+                seat.version = await handle.load_weights.remote(self._published.publication)
             except RayActorError as error:
                 self.on_death(seat.name, str(error))
                 self._count_restart(seat.name, error)
             else:
-                return handle
+                self.on_start(seat.name)
+                return _Worker(handle)

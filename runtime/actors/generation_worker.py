@@ -1,6 +1,6 @@
 """The generation worker: the way of a group from an order to a row in the data plane.
 
-Consumes: orders, a submission at a time; aborts; weights.
+Consumes: orders, a submission an exchange; aborts; weights.
 Waits for: the engine, then a reward worker, then the data plane.
 Unblocked by: a group's last rollout and verdict.
 Produces: answers, as groups end.
@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from functools import partial
 from itertools import cycle
 from pathlib import Path
@@ -35,21 +34,8 @@ if TYPE_CHECKING:
     from runtime.actors.policy_host import PolicyHost
     from runtime.generation.rollouts import SampledGroup
 
-    Sampled = tuple[Order, asyncio.Task[SampledGroup]]
-
-
-Delivered = asyncio.Queue["asyncio.Task[list[Answer]]"]
-
-
-@dataclass(slots=True)
-class _Submission:
-    """One call of `generate` that has answers outstanding."""
-
-    delivered: Delivered
-    collector: asyncio.Task[None]
-    """Held so that it is not collected while it runs."""
-    left: int
-    """Orders without an answer."""
+    Ended = tuple[Order, asyncio.Task[SampledGroup], float]
+    """The order, what was sampled, and how many seconds that took."""
 
 
 class GenerationWorker:
@@ -71,8 +57,16 @@ class GenerationWorker:
         self._weights = make_fetcher(settings, name)
         self._verdicts_wait = verdict_threads(settings.data, settings.cluster.reward_threads) > 1
         self._sampling: dict[Attempt, asyncio.Task[SampledGroup]] = {}
+        """Attempts that are being sampled, or will be delivered next."""
+        self._ended: list[Ended] = []
+        """Sampled in this turn of the loop."""
         self._deliveries: set[asyncio.Task[list[Answer]]] = set()
-        self._submissions: dict[Attempt, _Submission] = {}
+        """Under way."""
+        self._delivered: list[asyncio.Task[list[Answer]]] = []
+        """Done, and not yet returned by an exchange."""
+        self._news = asyncio.Event()
+        """For the exchange that waits: something is delivered, or another exchange has come."""
+        self._exchanges = 0
         self._stack = AsyncExitStack()
         self._host: PolicyHost
 
@@ -87,32 +81,29 @@ class GenerationWorker:
         weights, version = await self._weights.fetch(publication)
         return await self._host.load_weights(weights, version)
 
-    async def generate(self, orders: Sequence[Order]) -> list[Answer]:
-        """One submission to the engine; returns the first answers, those that end together at once.
+    async def exchange(self, orders: Sequence[Order]) -> list[Answer]:
+        """Start orders as one submission to the engine; returns the next answers to whatever there is to answer.
 
-        The caller asks `more` for the others, until it has an answer to every order: a plain call is several times
-        cheaper for the controller than an item of a Ray stream.
+        At least one, unless another exchange comes while this one waits: that one waits then, and this one returns.
         Raises what is neither the data's nor a reward worker's fault: the engine's own failure.
         """
-        started = time.perf_counter()
-        samples, failed = self._host.start(orders)
-        if not samples:
-            return [*failed]
-        delivered: Delivered = asyncio.Queue()
-        collector = asyncio.create_task(self._collect(samples, started, delivered.put_nowait), name="collect")
-        self._submissions[orders[0].attempt] = _Submission(delivered, collector, len(samples))
-        return [*failed] if failed else await self.more(orders[0].attempt)
-
-    async def more(self, submission: Attempt) -> list[Answer]:
-        """The next answers to the submission whose first order has this attempt."""
-        known = self._submissions[submission]
-        batches = [await known.delivered.get()]
-        while not known.delivered.empty():
-            batches.append(known.delivered.get_nowait())
-        answers = [answer for batch in batches for answer in batch.result()]
-        known.left -= len(answers)
-        if not known.left:
-            del self._submissions[submission]
+        answers: list[Answer] = []
+        if orders:
+            started = time.perf_counter()
+            samples, failed = self._host.start(orders)
+            answers += failed
+            for order, sample in samples:
+                self._sampling[order.attempt] = sample
+                sample.add_done_callback(partial(self._end, order, started))
+        self._exchanges += 1
+        mine = self._exchanges
+        self._news.set()
+        while not answers and not self._delivered and mine == self._exchanges:
+            self._news.clear()
+            await self._news.wait()
+        delivered, self._delivered = self._delivered, []
+        for delivery in delivered:
+            answers += delivery.result()
         return answers
 
     async def abort(self, attempts: Sequence[Attempt]) -> None:
@@ -129,55 +120,51 @@ class GenerationWorker:
         """Stop the engine, and whatever processes it has."""
         await self._stack.aclose()
 
-    async def _collect(
-        self, samples: Sequence[Sampled], started: float, deliver_to: Callable[[asyncio.Task[list[Answer]]], None]
-    ) -> None:
-        """Start a delivery for what ends in one go: one call each to a reward worker and the data plane.
+    def _end(self, order: Order, started: float, sample: asyncio.Task[SampledGroup]) -> None:
+        """What ends in one turn of the loop is delivered together."""
+        if not self._ended:
+            asyncio.get_running_loop().call_soon(self._start_deliveries)
+        self._ended.append((order, sample, time.perf_counter() - started))
 
-        Where verdicts may have to wait, each group is delivered by itself.
-        """
-        ended: asyncio.Queue[Sampled] = asyncio.Queue()
-        for order, sample in samples:
-            self._sampling[order.attempt] = sample
-            sample.add_done_callback(partial(_put, ended, (order, sample)))
-        left = len(samples)
-        while left:
-            batch = [await ended.get()]
-            while not ended.empty():
-                batch.append(ended.get_nowait())
-            left -= len(batch)
-            for part in [[entry] for entry in batch] if self._verdicts_wait else [batch]:
-                delivery = asyncio.create_task(self._deliver(part, time.perf_counter() - started), name="deliver")
-                self._deliveries.add(delivery)
-                delivery.add_done_callback(self._deliveries.discard)
-                delivery.add_done_callback(deliver_to)
+    def _start_deliveries(self) -> None:
+        """One call each to a reward worker and the data plane; where verdicts may have to wait, for each group."""
+        batch, self._ended = self._ended, []
+        for part in [[entry] for entry in batch] if self._verdicts_wait else [batch]:
+            delivery = asyncio.create_task(self._deliver(part), name="deliver")
+            self._deliveries.add(delivery)
+            delivery.add_done_callback(self._end_delivery)
 
-    async def _deliver(self, batch: Sequence[Sampled], generation_s: float) -> list[Answer]:
+    def _end_delivery(self, delivery: asyncio.Task[list[Answer]]) -> None:
+        self._deliveries.discard(delivery)
+        self._delivered.append(delivery)
+        self._news.set()
+
+    async def _deliver(self, batch: Sequence[Ended]) -> list[Answer]:
         """Have groups rated, and hand those over that will be trained. Raises what nobody foresaw."""
         answers: list[Answer] = []
-        rated: list[tuple[Order, SampledGroup]] = []
-        for order, sample in batch:
+        rated: list[tuple[Order, SampledGroup, float]] = []
+        for order, sample, generation_s in batch:
             del self._sampling[order.attempt]
             if sample.cancelled():
                 answers.append(Aborted(order.attempt))
             elif isinstance(error := sample.exception(), DataFailure):
                 answers.append(Failed(order.attempt, FailureKind.DATA, str(error)))
             else:
-                rated.append((order, sample.result()))
+                rated.append((order, sample.result(), generation_s))
         if not rated:
             return answers
         generated = time.perf_counter()
         try:
             verdicts = await next(self._reward_workers).score.remote(
-                [(group.index, [sample.turns for sample in group.samples]) for _, group in rated]
+                [(group.index, [sample.turns for sample in group.samples]) for _, group, _ in rated]
             )
         except RayActorError as error:
             lost = f"a reward worker died: {error}"
-            return [*answers, *(Failed(order.attempt, FailureKind.INFRA, lost) for order, _ in rated)]
+            return [*answers, *(Failed(order.attempt, FailureKind.INFRA, lost) for order, _, _ in rated)]
         reward_s = time.perf_counter() - generated
         receipts: list[tuple[Order, GroupReceipt]] = []
         groups: list[RolloutGroup] = []
-        for (order, group), verdict in zip(rated, verdicts, strict=True):
+        for (order, group, generation_s), verdict in zip(rated, verdicts, strict=True):
             if isinstance(verdict, str):
                 answers.append(Failed(order.attempt, FailureKind.DATA, verdict))
                 continue
@@ -228,8 +215,3 @@ def _group(sampled: SampledGroup, receipt: GroupReceipt) -> RolloutGroup:
         start_weight=receipt.start_weight,
         end_weight=receipt.end_weight,
     )
-
-
-def _put(queue: asyncio.Queue[Sampled], entry: Sampled, _: object) -> None:
-    """A callback of a task that is done."""
-    queue.put_nowait(entry)

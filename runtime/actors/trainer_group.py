@@ -16,7 +16,7 @@ from runtime.answers import ChunkReport, Row
 from runtime.data_plane import DataPlane
 from runtime.settings import Settings
 from runtime.training.step_metrics import StepMetrics
-from runtime.weight_sync import Publication
+from runtime.weight_sync import Published
 
 Json = dict[str, Any]
 
@@ -35,6 +35,8 @@ class TrainerGroup:
             )
             for rank in range(settings.cluster.num_trainer_ranks)
         ]
+        self._published: Published | None = None
+        """The newest."""
 
     async def open(self) -> None:
         """Load the model on every rank."""
@@ -44,20 +46,25 @@ class TrainerGroup:
             *(rank.open.remote(number, len(self._ranks), meeting_point) for number, rank in enumerate(self._ranks))
         )
 
-    async def accumulate(self, step: int, rows: Sequence[tuple[int, Row]]) -> ChunkReport:
+    async def accumulate(self, step: int, rows: Sequence[tuple[int, Row]], unneeded: Sequence[Row]) -> ChunkReport:
         """See TrainerPort. All ranks report the same groups unreadable; the first has the reasons."""
-        report: ChunkReport = (await self._all("accumulate", step, rows))[0]
+        report: ChunkReport = (await self._all("accumulate", step, rows, unneeded))[0]
         return report
 
     async def finish_step(self, step: int) -> StepMetrics:
-        """See TrainerPort."""
-        metrics: StepMetrics = (await self._all("finish_step", step))[0]
+        """See TrainerPort. The same call publishes, since that always follows: one call less a step."""
+        calls: list[tuple[Any, Any]] = [rank.finish_step.remote(step) for rank in self._ranks]
+        metrics: StepMetrics = (await asyncio.gather(*(finished for finished, _ in calls)))[0]
+        self._published = Published(metrics.version, calls[0][1])
         return metrics
 
-    async def publish(self, version: int) -> Publication:
+    async def publish(self, version: int) -> Published:
         """See TrainerPort."""
-        publication: Publication = (await self._all("publish", version))[0]
-        return publication
+        if self._published is None or self._published.version != version:
+            calls: list[tuple[Any, Any]] = [rank.publish.remote(version) for rank in self._ranks]
+            await asyncio.gather(*(done for done, _ in calls))
+            self._published = Published(version, calls[0][1])
+        return self._published
 
     async def checkpoint(self, directory: Path, control: Json, rows: Sequence[tuple[int, Row]], keep: int) -> Path:
         """See TrainerPort."""

@@ -77,26 +77,31 @@ class TrainerRank:
             ranks=ranks,
         )
 
-    def accumulate(self, step: int, rows: Sequence[tuple[int, Row]]) -> ChunkReport:
+    def accumulate(self, step: int, rows: Sequence[tuple[int, Row]], unneeded: Sequence[Row]) -> ChunkReport:
         """Read a chunk and add its gradients. What one rank cannot read, no rank trains on."""
         from runtime.actors.chunk import read_share
 
         started = time.perf_counter()
-        share, unreadable = read_share(self._plane, rows, self._trainer.ranks)
+        share, unreadable = read_share(self._plane, rows, unneeded, self._trainer.ranks)
         read_s = time.perf_counter() - started
         if len(unreadable) < len(rows):
             self._trainer.accumulate(share, step)
         return ChunkReport(unreadable, read_s)
 
-    def finish_step(self, step: int) -> StepMetrics:
-        """Take the optimizer step."""
+    @ray.method(num_returns=2)
+    def finish_step(self, step: int) -> tuple[StepMetrics, Publication | None]:
+        """Take the optimizer step and publish its weights: its metrics, and what `publish` returns."""
         metrics = self._trainer.finish_step()
         if metrics.version != step + 1:
             raise ValueError(f"step {step} was asked for, but the trainer is at version {metrics.version} now")
-        return metrics
+        return metrics, self._publish(metrics.version)
 
-    def publish(self, version: int) -> Publication | None:
-        """Publish the weights; None on all ranks but the first."""
+    @ray.method(num_returns=2)
+    def publish(self, version: int) -> tuple[int, Publication | None]:
+        """Publish the weights. Returns the version, and the Publication, which is None on all ranks but the first."""
+        return version, self._publish(version)
+
+    def _publish(self, version: int) -> Publication | None:
         if version != self._trainer.version:
             raise ValueError(f"version {version} was asked for, but the trainer is at {self._trainer.version}")
         weights = self._trainer.state_numpy(self._settings.weight_sync.dtype)

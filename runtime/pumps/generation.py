@@ -1,7 +1,7 @@
 """The generation pump.
 
-Consumes: StartRollout and AbortRollout; the answers that generation workers stream back; deadlines (W1).
-Waits for: a worker's next answers, one stream a submission.
+Consumes: StartRollout and AbortRollout; the answers of generation workers; deadlines (W1).
+Waits for: every worker's next answers, in an exchange that takes along what there is to start.
 Unblocked by: a worker that finishes groups, or dies.
 Produces: GroupFinished and GroupFailed.
 """
@@ -39,26 +39,44 @@ class GenerationPump:
         """Attempts that a worker has not answered yet."""
         self._load: Counter[str] = Counter()
         """How many of them each worker has."""
+        self._begun: Counter[str] = Counter()
+        self._returned: Counter[str] = Counter()
+        """Exchanges with each worker. Of several under way the last waits, and the others are about to return."""
+        self._turn_ends = False
+        """`_end_turn` is due."""
 
     def start_rollouts(self, starts: Sequence[StartRollout]) -> None:
-        """Begin them with this turn of the loop: what several answers of one stream lead to is one submission."""
-        if not self._starting:
-            self._control.later(0.0, self._submit)
+        """Begin them with this turn of the loop: what several answers that come together lead to is one submission."""
         self._starting.update((start.attempt, start) for start in starts)
+        self._soon()
 
-    def _submit(self) -> None:
-        """Give each to the worker that has fewest; what one worker gets, it gets as one submission."""
+    def _soon(self) -> None:
+        if not self._turn_ends:
+            self._turn_ends = True
+            self._control.later(0.0, self._end_turn)
+
+    def _end_turn(self) -> None:
+        """Submit what is to be started, and go on waiting for every worker that has something to answer."""
+        self._turn_ends = False
         starts, self._starting = self._starting, {}
+        submissions = self._spread(starts.values())
+        for worker in self._fleet.workers:
+            if worker in submissions or (self._load[worker] and self._begun[worker] == self._returned[worker]):
+                self._begun[worker] += 1
+                exchange = self._exchange(worker, self._begun[worker], submissions.get(worker, []))
+                self._control.spawn(exchange, f"rollouts on {worker}")
+        if self._timeout_s is not None and starts:
+            self._control.later(self._timeout_s, partial(self._expire, list(starts)))
+
+    def _spread(self, starts: Iterable[StartRollout]) -> dict[str, list[Order]]:
+        """Give each to the worker that has fewest; what one worker gets, it gets as one submission."""
         submissions: dict[str, list[Order]] = defaultdict(list)
-        for start in starts.values():
+        for start in starts:
             worker = min(self._fleet.workers, key=lambda name: self._load[name])
             self._load[worker] += 1
             self._worker_of[start.attempt] = worker
             submissions[worker].append(Order(start.attempt, start.start_weight))
-        for worker, orders in submissions.items():
-            self._control.spawn(self._hear(worker, orders), f"rollouts on {worker}")
-        if self._timeout_s is not None and starts:
-            self._control.later(self._timeout_s, partial(self._expire, list(starts)))
+        return submissions
 
     def abort_rollouts(self, aborts: Sequence[AbortRollout]) -> None:
         """Tell the workers; the core expects no answer."""
@@ -83,22 +101,22 @@ class GenerationPump:
                 found[self._worker_of[attempt]].append(attempt)
         return found
 
-    async def _hear(self, worker: str, orders: Sequence[Order]) -> None:
-        """Take the answers to one submission, to the last."""
-        left = {order.attempt: None for order in orders}
+    async def _exchange(self, worker: str, number: int, orders: Sequence[Order]) -> None:
+        """Take the next answers of a worker."""
         try:
-            async for answers in self._fleet.generate(worker, orders):
-                for answer in answers:
-                    del left[answer.attempt]
-                    self._forget(answer.attempt)
-                    self._take(answer)
+            answers = await self._fleet.exchange(worker, orders)
         except WorkerDied as death:
-            for attempt in left:
+            for attempt in death.lost:
                 self._forget(attempt)
                 self._control.apply(GroupFailed(attempt, FailureKind.INFRA, str(death)))
-            return
-        if left:
-            raise InvariantBroken(f"{worker} ended a submission without an answer to {list(left)}")
+        else:
+            if not answers and number == self._begun[worker]:
+                raise InvariantBroken(f"{worker} has {self._load[worker]} attempts to answer, and returned no answer")
+            for answer in answers:
+                self._forget(answer.attempt)
+                self._take(answer)
+        self._returned[worker] += 1
+        self._soon()
 
     def _take(self, answer: Answer) -> None:
         match answer:
@@ -123,7 +141,9 @@ class GenerationPump:
             self._rows.take_back(attempt.prompt, before)
 
     def _forget(self, attempt: Attempt) -> None:
-        self._load[self._worker_of.pop(attempt)] -= 1
+        """Its worker is done with it. One that was told lost may be answered all the same, too late."""
+        if attempt in self._worker_of:
+            self._load[self._worker_of.pop(attempt)] -= 1
 
     def _expire(self, attempts: Sequence[Attempt]) -> None:
         """W1: those of one submission that still run have reached their deadline, in order of dispatch."""

@@ -35,7 +35,7 @@ class TrainingPump:
 
     async def _train(self, chunk: TrainChunk) -> None:
         rows = self._rows.of(group.prompt for group in chunk.groups)
-        report = await self._trainer.accumulate(chunk.step, rows)
+        report = await self._trainer.accumulate(chunk.step, rows, self._rows.take_trained())
         for unreadable in report.unreadable:
             self._control.apply(ClaimUnreadable(unreadable.prompt, unreadable.error))
         self._control.apply(ChunkTrained(chunk.chunk))

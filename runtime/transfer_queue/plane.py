@@ -68,8 +68,10 @@ class TransferQueuePlane:
         await client.put(keys, [pack(group) for group in groups])
         return [*keys]
 
-    def get(self, rows: Sequence[Row]) -> list[RolloutGroup | str]:
+    def get(self, rows: Sequence[Row], unneeded: Sequence[Row] = ()) -> list[RolloutGroup | str]:
         """See DataPlane.get."""
+        if unneeded:
+            self.delete(unneeded)
         if not rows:
             return []
         try:

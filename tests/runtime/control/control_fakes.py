@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from runtime.pumps.rows import Rows
 from runtime.pumps.sync import SyncPump
 from runtime.pumps.training import TrainingPump
 from runtime.training.step_metrics import StepMetrics
-from runtime.weight_sync import Publication
+from runtime.weight_sync import Published
 
 Play = Callable[[Order, int], str]
 """What becomes of an order, given how often its prompt was tried before: good, flat, infra, data, hang, die."""
@@ -50,38 +51,65 @@ def receipt(prompt: int, start_weight: int, rewards: tuple[float, ...]) -> Group
     )
 
 
+@dataclass
+class Desk:
+    """What a worker has before it."""
+
+    unanswered: dict[Attempt, None] = field(default_factory=dict)
+    todo: deque[Order] = field(default_factory=deque)
+    answers: deque[Answer] = field(default_factory=deque)
+    exchanges: int = 0
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+
+
 class FakeFleet:
-    """Workers that answer at once, in order, as `play` says."""
+    """Workers that answer at once, in order and one by one, as `play` says."""
 
     def __init__(self, play: Play = all_good, workers: int = 1) -> None:
         self.workers: Sequence[str] = tuple(f"w{number}" for number in range(workers))
         self.play = play
         self.submissions: list[tuple[str, list[Attempt]]] = []
+        self.exchanges = 0
         self.aborted: list[Attempt] = []
         self.loaded: list[int] = []
         self.tries: dict[int, int] = {}
         self.loading = asyncio.Event()
         self.loading.set()
-        self._aborts: dict[Attempt, asyncio.Event] = {}
+        self._desks = {worker: Desk() for worker in self.workers}
 
-    async def generate(self, worker: str, orders: Sequence[Order]) -> AsyncIterator[Sequence[Answer]]:
-        self.submissions.append((worker, [order.attempt for order in orders]))
-        hanging: list[Attempt] = []
-        for order in orders:
+    async def exchange(self, worker: str, orders: Sequence[Order]) -> Sequence[Answer]:
+        desk = self._desks[worker]
+        if orders:
+            self.submissions.append((worker, [order.attempt for order in orders]))
+        self.exchanges += 1
+        desk.unanswered.update((order.attempt, None) for order in orders)
+        desk.todo.extend(orders)
+        desk.exchanges += 1
+        mine = desk.exchanges
+        desk.news.set()
+        while mine == desk.exchanges:
+            await asyncio.sleep(0)
+            self._work(worker, desk)
+            if desk.answers:
+                answer = desk.answers.popleft()
+                del desk.unanswered[answer.attempt]
+                return [answer]
+            desk.news.clear()
+            await desk.news.wait()
+        return []
+
+    def _work(self, worker: str, desk: Desk) -> None:
+        """On the next order that does not hang."""
+        while desk.todo and not desk.answers:
+            order = desk.todo.popleft()
             tried = self.tries.get(order.attempt.prompt, 0)
             self.tries[order.attempt.prompt] = tried + 1
             fate = self.play(order, tried)
-            await asyncio.sleep(0)
             if fate == "die":
-                raise WorkerDied(worker, "it was killed")
-            if fate == "hang":
-                self._aborts[order.attempt] = asyncio.Event()
-                hanging.append(order.attempt)
-            else:
-                yield [self._answer(order, fate)]
-        for attempt in hanging:
-            await self._aborts[attempt].wait()
-            yield [Aborted(attempt)]
+                self._desks[worker] = Desk()
+                raise WorkerDied(worker, "it was killed", list(desk.unanswered))
+            if fate != "hang":
+                desk.answers.append(self._answer(order, fate))
 
     def _answer(self, order: Order, fate: str) -> Answer:
         attempt = order.attempt
@@ -92,13 +120,15 @@ class FakeFleet:
 
     async def abort(self, worker: str, attempts: Sequence[Attempt]) -> None:
         self.aborted += attempts
-        for attempt in attempts:
-            if attempt in self._aborts:
-                self._aborts[attempt].set()
+        desk = self._desks[worker]
+        doomed = set(attempts) & desk.unanswered.keys() - {answer.attempt for answer in desk.answers}
+        desk.todo = deque(order for order in desk.todo if order.attempt not in doomed)
+        desk.answers.extend(Aborted(attempt) for attempt in attempts if attempt in doomed)
+        desk.news.set()
 
-    async def load(self, publication: Publication) -> None:
+    async def load(self, published: Published) -> None:
         await self.loading.wait()
-        self.loaded.append(publication.version)
+        self.loaded.append(published.version)
 
     async def evaluate(self, label: str) -> Evaluation:
         return Evaluation(0.5, 0.5, 1, 1, 0, 0)
@@ -112,11 +142,13 @@ class FakeTrainer:
         self.fails_at = fails_at
         self.chunks: list[tuple[int, list[int]]] = []
         self.rows: list[Row] = []
+        self.deleted: list[Row] = []
         self.steps: list[int] = []
         self.saved: list[tuple[dict[str, Any], list[int]]] = []
 
-    async def accumulate(self, step: int, rows: Sequence[tuple[int, Row]]) -> ChunkReport:
+    async def accumulate(self, step: int, rows: Sequence[tuple[int, Row]], unneeded: Sequence[Row]) -> ChunkReport:
         await asyncio.sleep(0)
+        self.deleted += unneeded
         if step == self.fails_at:
             raise RuntimeError(f"the trainer fails at step {step}")
         self.chunks.append((step, [prompt for prompt, _ in rows]))
@@ -129,8 +161,8 @@ class FakeTrainer:
         self.steps.append(step)
         return StepMetrics(step + 1, *([0.0] * 4), None, *([0.0] * 4), 1, 1, 0, 1, 0.0, 0.0, 0, 0.0)
 
-    async def publish(self, version: int) -> Publication:
-        return Publication(version, None)
+    async def publish(self, version: int) -> Published:
+        return Published(version, None)
 
     async def checkpoint(
         self, directory: Path, control: dict[str, Any], rows: Sequence[tuple[int, Row]], keep: int

@@ -53,7 +53,8 @@ def test_a_run_ends_by_itself_and_trains_every_prompt_once(sampler: str) -> None
     assert [closed.selected for closed in run.recorder.closes] == [N] * 10
     assert run.core.state.tally.balanced
     assert len(run.rows) == 0
-    assert len(run.plane.deleted) == 10 * N
+    assert len(run.trainer.deleted) == 9 * N, "a step's data is deleted with the chunk that follows"
+    assert not run.plane.deleted
 
 
 def test_groups_of_one_dispatch_reach_a_worker_in_one_submission() -> None:
@@ -68,6 +69,37 @@ def test_groups_of_one_dispatch_reach_a_worker_in_one_submission() -> None:
     assert [[attempt.prompt for attempt in attempts] for _, attempts in run.fleet.submissions] == [
         list(range(step * N, (step + 1) * N)) for step in range(3)
     ]
+
+
+def test_what_answers_lead_to_is_started_by_the_exchange_that_waits_for_the_next() -> None:
+    """Control's cost: an exchange for every answer, and one more where a step starts or an exchange was relieved."""
+
+    async def scenario() -> Run:
+        run = Run(replacing(), 12 * N, FakeFleet(lambda order, tried: "flat" if order.attempt.prompt % 3 else "good"))
+        await run.go()
+        return run
+
+    run = asyncio.run(scenario())
+    answers = sum(isinstance(t.event, GroupFinished) for t in run.transitions)
+    assert run.fleet.exchanges <= answers + 2 * len(run.trainer.steps) + 1
+
+
+def test_a_worker_without_anything_to_answer_is_not_asked() -> None:
+    async def scenario() -> Run:
+        fleet = FakeFleet()
+        fleet.loading.clear()
+        run = Run(config("in_order", 0), 2 * N, fleet)
+        going = asyncio.create_task(run.go())
+        await asyncio.sleep(0.02)
+        during = fleet.exchanges
+        await asyncio.sleep(0.02)
+        assert fleet.exchanges == during == N
+        fleet.loading.set()
+        await going
+        return run
+
+    run = asyncio.run(scenario())
+    assert run.fleet.exchanges == 2 * N
 
 
 def test_the_trainer_gets_groups_in_the_order_of_selection() -> None:
