@@ -37,6 +37,9 @@ class ModelSize:
 TINY = ModelSize(parameters=120_000, vocabulary=100, layers=2, key_value_width=64)
 """About the model that the package makes."""
 
+SMOLLM2 = ModelSize(parameters=134_515_008, vocabulary=49_152, layers=30, key_value_width=192)
+"""SmolLM2-135M, which the package converts when it is first used."""
+
 
 def inspect_model(directory: Path) -> ModelSize:
     """The size of the model in a directory. Raises ModelDirectoryProblem where something is wrong with it."""

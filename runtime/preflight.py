@@ -10,6 +10,8 @@ The estimate of memory is what the configuration comes to at its fullest, with n
                                 largest microbatch and vocabulary entry (logits and log-softmax)
     generation worker           the weights and the KV cache of all its sequences at full length, in its precision
     object store                as configured
+    TransferQueue               a process like a trainer's each for its keeper, its controller and each storage unit
+    collective weight sync      a copy of the weights, as they are sent, at the trainer and at every generation worker
 
 Activations, fragmentation and what frameworks take for themselves come on top and are left out: what is refused
 here has no chance, what passes may still run out. Ray's CPUs are logical, so actors may outnumber cores; threads of
@@ -27,7 +29,13 @@ from pathlib import Path
 
 from runtime.machine import Machine, this_machine
 from runtime.model_directory import TINY, ModelDirectoryProblem, ModelSize, inspect_model
-from runtime.settings import Settings
+from runtime.settings import (
+    CollectiveSyncConfig,
+    DataPlaneConfig,
+    Settings,
+    TransferQueuePlaneConfig,
+    WeightSyncConfig,
+)
 from runtime.tasks.config import DataConfig
 from runtime.tasks.errors import DataFailure, TaskError
 from runtime.tasks.load import load_task
@@ -57,6 +65,10 @@ class Needs:
     keeps_reference: bool
     reward_workers: int
     object_store_bytes: int
+    queue_processes: int = 0
+    """Of TransferQueue."""
+    sent_bytes_per_value: int = 0
+    """What the collective weight sync keeps a copy of the weights in, at either end; 0 where it is not used."""
     checkpoints: int = 0
     """How many are on the disk at a time, the one being written included."""
     on_gpu: bool = False
@@ -84,15 +96,27 @@ def needs_of(settings: Settings) -> Needs | None:
         keeps_reference=settings.loss_fn.reference_policy_kl_penalty > 0,
         reward_workers=cluster.num_reward_workers,
         object_store_bytes=cluster.object_store_memory,
+        queue_processes=_queue_processes(settings.data_plane),
+        sent_bytes_per_value=_sent_bytes_per_value(settings.weight_sync),
         checkpoints=checkpointing.keep + 1 if checkpointing.enabled else 0,
         on_gpu=cluster.trainer_device == "cuda",
     )
 
 
+def _queue_processes(plane: DataPlaneConfig) -> int:
+    return 2 + plane.num_storage_units if isinstance(plane, TransferQueuePlaneConfig) else 0
+
+
+def _sent_bytes_per_value(sync: WeightSyncConfig) -> int:
+    if not isinstance(sync, CollectiveSyncConfig):
+        return 0
+    return 4 if sync.dtype == "float32" else 2
+
+
 def preflight(
     *,
     data: DataConfig,
-    model_directory: Path | None,
+    model: Path | ModelSize,
     output: Path,
     resume: bool,
     needs: Needs | None,
@@ -102,7 +126,7 @@ def preflight(
 
     Args:
         data: The `data` block. Both splits are loaded, and the verifier is tried on one answer.
-        model_directory: Of the policy; None where the package makes the tiny model.
+        model: The policy's directory; its size where the package makes or converts the model.
         output: The run's own directory.
         resume: The run goes on in `output`.
         needs: None for a run on other machines than this: its memory and CPUs are not looked at.
@@ -111,8 +135,7 @@ def preflight(
     problems = [*data_problems(data), *output_problems(output, resume=resume)]
     size = TINY
     try:
-        if model_directory is not None:
-            size = inspect_model(model_directory)
+        size = inspect_model(model) if isinstance(model, Path) else model
     except ModelDirectoryProblem as problem:
         problems.append(str(problem))
     if needs is not None:
@@ -201,13 +224,17 @@ def memory_parts(needs: Needs, size: ModelSize) -> dict[str, int]:
     cached_values = 2 * size.layers * size.key_value_width * needs.worker_sequences * needs.tokens_per_sequence
     worker = needs.worker_bytes_per_value * (size.parameters + cached_values)
     arrays = not needs.on_gpu
-    return {
+    sent = needs.sent_bytes_per_value * size.parameters
+    parts = {
         "Ray": RAY_BYTES,
         "object store": needs.object_store_bytes,
         "trainer": needs.trainer_ranks * INTERPRETER_BYTES + arrays * trainer,
         "generation workers": needs.generation_workers * (INTERPRETER_BYTES + arrays * worker),
         "reward workers": needs.reward_workers * REWARD_WORKER_BYTES,
+        "TransferQueue": needs.queue_processes * INTERPRETER_BYTES,
+        "collective weight sync": (1 + needs.generation_workers) * sent,
     }
+    return {what: part for what, part in parts.items() if part}
 
 
 def disk_problems(needs: Needs, size: ModelSize, output: Path) -> Iterator[str]:

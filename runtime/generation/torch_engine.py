@@ -28,10 +28,10 @@ from runtime.generation.engine import (
 )
 from runtime.generation.errors import (
     PolicyNotFinite,
-    PromptTooLong,
     RequestRefused,
     WeightsMismatch,
 )
+from runtime.generation.request_checks import check_requests
 from runtime.generation.sampling import sample, uniforms
 from runtime.generation.supported import check_supported
 from runtime.models.weights import import_weights, mismatch
@@ -101,11 +101,7 @@ class TorchEngine:
 
         Raises PromptTooLong or RequestRefused, and then none of them is queued.
         """
-        for request in requests:
-            self._check(request)
-        ids = [request.request_id for request in requests]
-        if len(set(ids)) < len(ids):
-            raise RequestRefused(f"request ids {ids}: each must occur once")
+        check_requests(requests, self._config, self._groups)
         for request in requests:
             group = _Group(request, self._submissions, self._version)
             self._groups[request.request_id] = group
@@ -170,26 +166,6 @@ class TorchEngine:
             finished = self._decode() if self._rows else ()
         self._busy_s += time.perf_counter() - started
         return finished
-
-    def _check(self, request: GroupRequest) -> None:
-        tokens = len(request.prompt_token_ids)
-        if tokens > self._config.max_prompt_tokens:
-            raise PromptTooLong(request.request_id, tokens, self._config.max_prompt_tokens)
-        if tokens == 0:
-            raise RequestRefused(f"request {request.request_id!r}: its prompt is empty; give it at least one token")
-        if request.request_id in self._groups:
-            raise RequestRefused(f"request {request.request_id!r} is in flight already; ids are used once at a time")
-        if not 1 <= request.num_generations <= self._limits.max_batch_sequences:
-            raise RequestRefused(
-                f"request {request.request_id!r} asks for {request.num_generations} generations and "
-                f"generation.engine.max_batch_sequences is {self._limits.max_batch_sequences}: a group is decoded "
-                "as a whole, so raise that, or ask for fewer"
-            )
-        if request.sampling.max_new_tokens > self._config.max_new_tokens:
-            raise RequestRefused(
-                f"request {request.request_id!r} asks for {request.sampling.max_new_tokens} new tokens and "
-                f"generation.max_new_tokens is {self._config.max_new_tokens}: raise that, or ask for fewer"
-            )
 
     def _admit(self) -> None:
         """Give places to waiting groups in order, each as a whole, as long as the next one fits."""

@@ -59,6 +59,13 @@ def logprobs_mode(config: GenerationConfig) -> LogprobsMode:
     return "raw_logprobs"
 
 
+def check_validation(config: GenerationConfig, temperature: float | None) -> None:
+    """Raises RequestRefused where generation, or validation at its own temperature, cannot be measured by vLLM."""
+    mode = logprobs_mode(config)
+    if mode == "raw_logprobs" and temperature is not None:
+        _check_raw(config.model_copy(update={"temperature": temperature}).sampling(), "validation")
+
+
 def check_measurable(request: GroupRequest, mode: LogprobsMode) -> None:
     """Raises RequestRefused for a request whose log-probabilities this mode would get wrong."""
     sampling = request.sampling

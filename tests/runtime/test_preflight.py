@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from runtime.machine import Machine, this_machine
-from runtime.model_directory import TINY, ModelDirectoryProblem, ModelSize, inspect_model
+from runtime.model_directory import SMOLLM2, TINY, ModelDirectoryProblem, ModelSize, inspect_model
 from runtime.preflight import (
     Needs,
     data_problems,
@@ -230,6 +230,17 @@ def test_too_little_memory_is_told_by_what_takes_it() -> None:
     assert memory_parts(replace(NEEDS, on_gpu=True), size)["trainer"] == 200_000_000
 
 
+def test_transfer_queue_and_the_collective_sync_are_counted_where_they_are_used() -> None:
+    size = ModelSize(parameters=10**9, vocabulary=100, layers=2, key_value_width=8)
+    assert not {"TransferQueue", "collective weight sync"} & memory_parts(NEEDS, size).keys()
+    overrides = ["data_plane.name=transfer_queue", "data_plane.num_storage_units=2", "weight_sync.name=collective"]
+    needs = needs_of(load_settings(None, [*overrides, "weight_sync.dtype=bfloat16"]))
+    assert needs is not None
+    parts = memory_parts(replace(needs, generation_workers=3), size)
+    assert parts["TransferQueue"] == 4 * 200_000_000
+    assert parts["collective weight sync"] == (1 + 3) * 2 * 10**9
+
+
 def test_more_threads_in_a_process_than_cpus_are_told() -> None:
     problems = list(machine_problems(replace(NEEDS, trainer_threads=8, worker_threads=3), TINY, MACHINE))
     assert [problem.split(" is ")[0] for problem in problems] == ["policy.threads", "generation.engine.threads"]
@@ -264,7 +275,7 @@ def test_all_problems_are_found_in_one_go(tmp_path: Path) -> None:
     (tmp_path / "old").touch()
     problems = preflight(
         data=jsonl(tmp_path / "data.jsonl", ["{}"]),
-        model_directory=tmp_path / "none",
+        model=tmp_path / "none",
         output=tmp_path,
         resume=False,
         needs=replace(NEEDS, trainer_threads=8),
@@ -278,13 +289,26 @@ def test_the_default_run_passes_on_a_machine_with_two_cores_and_four_gigabytes(t
     settings = load_settings(None)
     problems = preflight(
         data=settings.data,
-        model_directory=None,
+        model=TINY,
         output=tmp_path / "run",
         resume=False,
         needs=needs_of(settings),
         machine=Machine(cpus=2, memory_bytes=4 * 2**30),
     )
     assert problems == []
+
+
+def test_smollm2_is_counted_at_its_own_size(tmp_path: Path) -> None:
+    settings = load_settings(None, ["policy.model_name=smollm2"])
+    [problem] = preflight(
+        data=settings.data,
+        model=SMOLLM2,
+        output=tmp_path / "run",
+        resume=False,
+        needs=needs_of(settings),
+        machine=Machine(cpus=2, memory_bytes=3 * 2**30),
+    )
+    assert problem.startswith("the run needs about")
 
 
 def test_the_machines_of_a_cluster_are_not_looked_at() -> None:

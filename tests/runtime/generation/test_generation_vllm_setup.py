@@ -12,7 +12,13 @@ from runtime.generation.config import GenerationConfig, VllmEngineConfig
 from runtime.generation.errors import PromptTooLong, RequestRefused
 from runtime.generation.request_checks import check_requests
 from runtime.generation.vllm_engine import VllmEngine
-from runtime.generation.vllm_setup import VllmMissing, check_measurable, logprobs_mode, set_environment
+from runtime.generation.vllm_setup import (
+    VllmMissing,
+    check_measurable,
+    check_validation,
+    logprobs_mode,
+    set_environment,
+)
 
 
 def vllm_config(**options: object) -> GenerationConfig:
@@ -36,6 +42,14 @@ def test_the_logprobs_asked_for_are_those_before_the_cut(options: dict[str, obje
 def test_a_cut_beside_a_temperature_is_refused() -> None:
     with pytest.raises(RequestRefused, match=r"generation has temperature 0\.6 .* set temperature to 1, or top_p to 1"):
         logprobs_mode(vllm_config(top_p=0.9, temperature=0.6))
+
+
+def test_a_validation_that_could_not_be_measured_is_refused_before_the_run() -> None:
+    check_validation(vllm_config(top_p=0.9), None)
+    check_validation(vllm_config(top_p=0.9), 0.0)
+    check_validation(vllm_config(), 0.6)
+    with pytest.raises(RequestRefused, match=r"validation has temperature 0\.6 .* set temperature to 1"):
+        check_validation(vllm_config(top_p=0.9), 0.6)
 
 
 @pytest.mark.parametrize("mode", ["processed_logprobs", "raw_logprobs"])
