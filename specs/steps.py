@@ -42,7 +42,7 @@ class FirstHalf(Protocol):
 
 
 class Jump:
-    """A first half that goes by the checkpoint, which is no part of the state."""
+    """A first half that is not remembered, or that goes by the checkpoint, which is no part of the state."""
 
     __slots__ = ("learn", "tables")
 
@@ -90,7 +90,6 @@ class Steps:
         self.offer = Memo(self.reading, self._offer)
         self.settle = BranchingMemo(self.reading, self._settle)
         self._halves: list[FirstHalf] = []
-        self._resume = Memo(self.reading, self._resumed)
         self._answer_numbers: dict[Answer, int] = {}
         self._done_numbers: dict[object, int] = {}
         self._joined: dict[tuple[int, int], int] = {}
@@ -115,13 +114,15 @@ class Steps:
         if given.name == "save":
             return Jump(self._save)
         if given.name == "crash":
-            return self._resume if self.world.crash is CrashFrom.OWN_SNAPSHOT else Jump(self._crash)
+            return Jump(self._resume if self.world.crash is CrashFrom.OWN_SNAPSHOT else self._crash)
         return Memo(self.reading, partial(self._answered, number, given))
 
     def _answered(self, number: int, given: Answer, state: State) -> First:
         return self._first(number, state, self.model.answer(state, self.laws, given))
 
-    def _resumed(self, state: State) -> First:
+    def _resume(self, key: int) -> First:
+        """A resume reads nearly all of the state: it is not worth remembering."""
+        state = self.reading.open(key)
         return self._first(self.crash, state, self.model.resume(state, self.laws))
 
     def _first(self, number: int, state: State, result: Done) -> First:
