@@ -4,9 +4,9 @@
     explore(seen.watch(laws), world, seen.add_to(properties))
 
 Transitions are remembered by what they read, so a rule is fired at least once for each way in which it can fire;
-`watch` costs nothing after that. A guard is asked in every state that the exploration reaches, for every event of its table and
-every number of groups from 0 to N, whether or not the core would ask for the event there: `add_to` adds one state
-property a table for it, which always holds.
+`watch` costs nothing after that. A guard is asked in every state that the exploration reaches, for every event of its
+table and every number of groups from 0 to N, whether or not the core would ask for the event there: `add_to` adds one
+state property a table for it, which always holds.
 
 Of PromptGroup, which is moved as counts, the moves made tell which rules fired (`Result.moves`).
 """
