@@ -1,6 +1,6 @@
 """What control costs in the default run: the core, and all that lies between the pumps and the actors.
 
-core: `core.apply` with the roster, the invariants, the metrics and the event log. control: all CPU time of the
+core: `core.apply` with the roster, the invariants, the metrics and the trace. control: all CPU time of the
 controller's process while the run lasts, calls to the actors and waiting for them included. Both as shares of the wall
 time of a step.
 """

@@ -32,7 +32,7 @@ COMMON: dict[str, Any] = {
     "grpo.use_dynamic_sampling": "false",
     "validation.every_steps": "null",
     "logger.plot": "false",
-    "logger.event_log": "false",
+    "trace.enabled": "false",
 }
 
 

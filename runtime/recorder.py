@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
 from fsm.effects import ClosedStep
+from fsm.events import Attempt
 from runtime.generation.evaluation import Evaluation
 from runtime.groups import GroupReceipt
 from runtime.training.step_metrics import StepMetrics
@@ -17,14 +19,26 @@ class Recorder(Protocol):
     def received(self, receipt: GroupReceipt) -> None:
         """The group was just taken by the core."""
 
+    def placed(self, worker: str, attempts: Sequence[Attempt]) -> None:
+        """A worker is given attempts."""
+
     def late_answer(self) -> None:
         """An answer came for an attempt that was over (D2)."""
 
     def worker_busy(self, worker: str, busy_s: float) -> None:
         """How long a worker has generated since it was made."""
 
+    def worker_started(self, worker: str) -> None:
+        """A generation worker is open and runs the current weights."""
+
     def worker_lost(self, worker: str, reason: str) -> None:
         """A generation worker died and is made anew."""
+
+    def call_began(self, call: str, number: int) -> None:
+        """Something that the core doesn't know of is asked of the trainer or the fleet (`CallBegan`)."""
+
+    def call_ended(self, call: str, number: int) -> None:
+        """It was answered."""
 
     def trained(self, metrics: StepMetrics) -> None:
         """An optimizer step is done, and the core will be told next."""

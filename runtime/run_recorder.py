@@ -8,12 +8,26 @@ from pathlib import Path
 
 from fsm.core import Core, Transition
 from fsm.effects import ClosedStep
+from fsm.events import Attempt, StallTimeout
 from fsm.state import State
 from runtime.generation.evaluation import Evaluation
 from runtime.groups import GroupReceipt
 from runtime.messages import Message, Notice, StepDone, Validated
 from runtime.metric_writers import MetricsWriter
 from runtime.metrics import StepMeter
+from runtime.tracing.notes import (
+    AttemptsPlaced,
+    CallBegan,
+    CallEnded,
+    Checkpointed,
+    LateAnswer,
+    NoProgress,
+    WorkerDied,
+    WorkerStarted,
+    note_of_evaluation,
+    note_of_receipt,
+)
+from runtime.tracing.writer import Trace
 from runtime.training.step_metrics import StepMetrics
 
 
@@ -24,14 +38,16 @@ class RunRecorder:
         self,
         meter: StepMeter,
         writers: Sequence[MetricsWriter],
-        event_log: Callable[[Transition], None] | None,
+        trace: Trace,
         send: Callable[[Message], None],
     ) -> None:
         self._meter = meter
         self._unmetered: list[tuple[Transition, State, float]] = []
         """Transitions that the meter has not seen, with the state after each and the time."""
         self._writers = writers
-        self._event_log = event_log
+        self._trace = trace
+        self._dumped: State | None = None
+        """The state when the trace's memory was last dumped for a stall: a stall is dumped once."""
         self._send = send
         self._began_s = time.monotonic()
         self.core: Core
@@ -42,9 +58,10 @@ class RunRecorder:
 
     def observe(self, transition: Transition) -> None:
         """The core's observer."""
-        if self._event_log is not None:
-            self._event_log(transition)
+        self._trace.observe(transition, self.core)
         self._unmetered.append((transition, self.core.state, time.monotonic()))
+        if type(transition.event) is StallTimeout:
+            self.dump_trace()
 
     def _catch_up(self) -> StepMeter:
         """The meter, with every transition in it so far. Metering is no part of what the core costs."""
@@ -56,19 +73,38 @@ class RunRecorder:
     def received(self, receipt: GroupReceipt) -> None:
         """See Recorder."""
         self._catch_up().receive(receipt)
+        self._trace.note(note_of_receipt(receipt))
+
+    def placed(self, worker: str, attempts: Sequence[Attempt]) -> None:
+        """See Recorder."""
+        self._trace.note(AttemptsPlaced(worker, tuple(attempts)))
 
     def late_answer(self) -> None:
         """See Recorder."""
         self._catch_up().late_answer()
+        self._trace.note(LateAnswer())
 
     def worker_busy(self, worker: str, busy_s: float) -> None:
         """See Recorder."""
         self._catch_up().worker_busy(worker, busy_s)
 
+    def worker_started(self, worker: str) -> None:
+        """See Recorder."""
+        self._trace.note(WorkerStarted(worker))
+
     def worker_lost(self, worker: str, reason: str) -> None:
         """See Recorder."""
         self.workers_lost += 1
+        self._trace.note(WorkerDied(worker, reason))
         self._send(Notice(f"generation worker {worker} died and is made anew: {reason.splitlines()[0]}"))
+
+    def call_began(self, call: str, number: int) -> None:
+        """See Recorder."""
+        self._trace.note(CallBegan(call, number))
+
+    def call_ended(self, call: str, number: int) -> None:
+        """See Recorder."""
+        self._trace.note(CallEnded(call, number))
 
     def trained(self, metrics: StepMetrics) -> None:
         """See Recorder."""
@@ -89,6 +125,7 @@ class RunRecorder:
             for writer in self._writers:
                 writer.write("step", line)
             self._send(StepDone(line))
+            self._trace.note(record)
 
     def finish(self) -> None:
         """The run is over."""
@@ -109,11 +146,23 @@ class RunRecorder:
         for writer in self._writers:
             writer.write("validation", line)
         self._send(Validated(step, evaluation.accuracy))
+        self._trace.note(note_of_evaluation(step, evaluation))
 
     def checkpointed(self, step: int, path: Path) -> None:
         """See Recorder."""
         self.last_checkpoint = path
+        self._trace.note(Checkpointed(step, str(path)))
 
     def stalled(self, idle_s: float, waits_for: str) -> None:
         """See Recorder."""
         self._send(Notice(f"no progress for {idle_s:.0f} s: {waits_for}"))
+        self._trace.note(NoProgress(idle_s, waits_for))
+        if self._dumped is not self.core.state:
+            self._dumped = self.core.state
+            self.dump_trace()
+
+    def dump_trace(self) -> Path:
+        """Write the trace's memory to a file beside it, and say where."""
+        path = self._trace.dump()
+        self._send(Notice(f"the last records are in {path}"))
+        return path

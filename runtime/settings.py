@@ -20,6 +20,7 @@ from fsm.strict import Strict
 from runtime.generation.config import GenerationConfig, VllmEngineConfig
 from runtime.models.config import TinyModelConfig, WarmupConfig
 from runtime.tasks.config import DataConfig
+from runtime.tracing.config import TraceConfig
 from runtime.training.config import LossConfig, OptimizerConfig, PolicyConfig
 
 TINY, SMOLLM2 = "tiny", "smollm2"
@@ -198,7 +199,6 @@ class LoggerConfig(Strict):
         default=None, ge=1, le=65535, description="Serve metrics on this port of the loopback."
     )
     wandb_project: str | None = Field(default=None, description="Weights & Biases project (an extra).")
-    event_log: bool = Field(default=True, description="Write every transition of the core to events.jsonl.")
     plot: bool = Field(default=True, description="Draw plot.png at the end.")
 
 
@@ -217,7 +217,8 @@ class Settings(RunConfig):
     weight_sync: WeightSyncConfig = Field(default=ObjectStoreSyncConfig(), description="How weights travel.")
     data_plane: DataPlaneConfig = Field(default=ObjectStorePlaneConfig(), description="How groups travel.")
     checkpointing: CheckpointingConfig = Field(default=CheckpointingConfig(), description="Checkpoints.")
-    logger: LoggerConfig = Field(default=LoggerConfig(), description="Metrics, event log and plot.")
+    logger: LoggerConfig = Field(default=LoggerConfig(), description="Metrics and plot.")
+    trace: TraceConfig = Field(default=TraceConfig(), description="The trace: what the core was told and did.")
 
 
 _DEFAULTS = Settings().model_dump()

@@ -60,14 +60,24 @@ class SyncPump:
         control = snapshot(self._control.core)
         prompts = [group[0] for place in ("ready", "chunk", "accumulated") for group in control[place]]
         step = control["state"]["trainer"][1]
+        self._recorder.call_began("checkpoint", step)
         path = await self._trainer.checkpoint(self._checkpoints, control, self._rows.of(prompts), self._keep)
+        self._recorder.call_ended("checkpoint", step)
         self._recorder.checkpointed(step, path)
 
     async def _sync(self, version: int) -> None:
         if self._checkpoint_every and version % self._checkpoint_every == 0:
             await self.checkpoint()  # now, since the trainer is at rest, and would publish after it anyway
-        await self._fleet.load(await self._trainer.publish(version))
+        self._recorder.call_began("publish", version)
+        publication = await self._trainer.publish(version)
+        self._recorder.call_ended("publish", version)
+        self._recorder.call_began("load", version)
+        await self._fleet.load(publication)
+        self._recorder.call_ended("load", version)
         if self._control.apply(SyncFinished(version)):
             self._recorder.synced(version)
         if not self._control.over and self._validation_every and version % self._validation_every == 0:
-            self._recorder.evaluated(version, await self._fleet.evaluate(f"validation-{version}"))
+            self._recorder.call_began("evaluate", version)
+            evaluation = await self._fleet.evaluate(f"validation-{version}")
+            self._recorder.call_ended("evaluate", version)
+            self._recorder.evaluated(version, evaluation)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
 from runtime.tracing.choose import HEADER_START
-from runtime.tracing.reader import TraceFile
+from runtime.tracing.parts import rotated
+from runtime.tracing.reader import TraceFile, opened
 
 CLOSED = b'"n":["TE"]}\n'
 """The end of the last line of a trace that was closed."""
@@ -19,38 +20,44 @@ POLL_S = 0.2
 
 def follow(trace: TraceFile) -> Iterator[bytes]:
     """All lines of a trace, those that are still to come included; ends with the TraceClosed of its process."""
-    for part in trace.parts[:-1]:
-        yield from TraceFile(part, (part,), trace.header).lines()
-    file = trace.path.open("rb")
+    number: int = trace.header["part"]
+    while True:
+        for line in _lines_of_part(trace.path, number):
+            yield line
+            if line.endswith(CLOSED):
+                return
+        number += 1
+
+
+def _lines_of_part(path: Path, number: int) -> Iterator[bytes]:
+    """Lines of a part, as they come, until there is nothing more and the part has been rotated away."""
+    over = False
     left = b""
-    rotated = False
-    try:
+    with _open_part(path, number) as file:
         while True:
             line = file.readline()
             left += line
             if left.endswith(b"\n"):
-                whole, left = left, b""
-                if not whole.startswith(HEADER_START):
-                    yield whole
-                    if whole.endswith(CLOSED):
-                        return
-            elif not line and rotated:
-                file.close()
-                file = trace.path.open("rb")
-                rotated = False
+                if not left.startswith(HEADER_START):
+                    yield left
+                left = b""
+            elif not line and over:
+                return
             elif not line:
-                rotated = _was_rotated(file, trace.path)  # what was written before that is read first
-                if not rotated:
+                over = number + 1 in rotated(path)  # what was written before that is read first
+                if not over:
                     time.sleep(POLL_S)
-    finally:
+
+
+def _open_part(path: Path, number: int) -> IO[bytes]:
+    """Open a part, wherever it is now: the live file, or rotated away, or compressed meanwhile."""
+    while True:
+        try:
+            file = opened(rotated(path).get(number + 1, path))
+            header = file.readline()
+        except FileNotFoundError:
+            continue  # renamed between the look and the opening
+        if header.endswith(b"\n") and json.loads(header)["part"] == number:
+            return file
         file.close()
-
-
-def _was_rotated(file: IO[bytes], path: Path) -> bool:
-    """The file that is open is not the one of that name any more; called when it is read to its end."""
-    try:
-        now = path.stat()
-    except FileNotFoundError:
-        return False  # between the renaming and the next part
-    opened = os.fstat(file.fileno())
-    return (now.st_dev, now.st_ino) != (opened.st_dev, opened.st_ino)
+        time.sleep(POLL_S / 10)

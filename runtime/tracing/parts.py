@@ -16,7 +16,7 @@ from pathlib import Path
 
 from runtime.tracing.header import TraceUnreadable
 
-_COMPRESSION_LEVEL = 6
+_COMPRESSION_LEVEL = 9
 _TRACE_NAME = re.compile(r"trace(?:-(\d+))?\.jsonl")
 
 

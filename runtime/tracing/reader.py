@@ -100,7 +100,7 @@ def open_trace(path: Path) -> TraceFile:
 def read_header(part: Path) -> Json:
     """The first line of a part. Raises TraceUnreadable."""
     try:
-        with _opened(part) as file:
+        with opened(part) as file:
             start = file.read(len(HEADER_START))
             line = start + file.readline() if start == HEADER_START else start + file.read(60)
     except (OSError, EOFError) as error:
@@ -123,7 +123,7 @@ def read_header(part: Path) -> Json:
 def blocks(part: Path, *, whole: bool = True) -> Iterator[bytes]:
     """The bytes of a part in blocks of whole lines; a torn line at the end comes only where not `whole`."""
     try:
-        with _opened(part) as file:
+        with opened(part) as file:
             left = b""
             while block := file.read(BLOCK_BYTES):
                 end = block.rfind(b"\n") + 1
@@ -151,7 +151,8 @@ def parse_json(path: Path, line: bytes) -> Json:
     return given
 
 
-def _opened(part: Path) -> IO[bytes]:
+def opened(part: Path) -> IO[bytes]:
+    """A part, decompressed where it is."""
     if part.suffix == ".gz":
         return gzip.open(part, "rb")  # type: ignore[return-value]  # a GzipFile reads as a file does
     return part.open("rb")

@@ -31,7 +31,7 @@ def finished(sampler: str = "ready_first", **changes: Any) -> Summary:
         "wall_s": 93.20049,
         "rl_s": 80.0,
         "peak_memory_bytes": 3 * 2**29,
-        "trace": Path("runs/a/events.jsonl"),
+        "trace": Path("runs/a/trace.jsonl"),
         "seed": 4,
         "config": {"grpo": {"num_prompts_per_step": 2}},
     }
@@ -58,7 +58,7 @@ def test_the_summary_has_just_the_keys_that_are_promised(tmp_path: Path) -> None
     assert summary["steps"] == len(summary["closed"])
     assert set(summary["closed"][0]) == {"step", "selected", "charged", "short"}
     assert set(summary["balance"]) == set(BalanceExpectation.model_fields)
-    assert summary["trace"] == "runs/a/events.jsonl"
+    assert summary["trace"] == "runs/a/trace.jsonl"
 
 
 def test_closed_steps_and_balance_are_the_cores_own() -> None:

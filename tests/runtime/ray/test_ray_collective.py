@@ -8,7 +8,7 @@ import ray
 from ray_helpers import adds_up, run, settings_of
 
 from runtime.messages import Message, StepDone
-from runtime.replay import replay
+from runtime.tracing.replay import replay
 
 N = 4
 

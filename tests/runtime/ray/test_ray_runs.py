@@ -8,23 +8,36 @@ import pytest
 import ray
 from ray_helpers import adds_up, metrics_of, run, settings_of
 
-from runtime.event_log import read_events
+from fsm.core import Transition
+from fsm.effects import TrainChunk
+from fsm.events import GroupFailed, GroupFinished
 from runtime.messages import Message, StepDone
-from runtime.replay import replay
+from runtime.tracing.notes import Note, WorkerDied, WorkerStarted
+from runtime.tracing.reader import open_trace
+from runtime.tracing.records import NoteRecord, TransitionRecord
+from runtime.tracing.replay import replay
 
 N = 4
 
 
-def trained_and_flat(events: Path) -> tuple[set[int], set[int]]:
+def events_of(trace: Path) -> list[Transition]:
+    return [record.transition for record in open_trace(trace).records() if isinstance(record, TransitionRecord)]
+
+
+def notes_of(trace: Path) -> list[Note]:
+    return [record.note for record in open_trace(trace).records() if isinstance(record, NoteRecord)]
+
+
+def trained_and_flat(trace: Path) -> tuple[set[int], set[int]]:
     """Prompts that were handed to the trainer, and those that finished with equal rewards."""
     trained: set[int] = set()
     flat: set[int] = set()
-    for line in read_events(events).events:
-        if line["event"].get("zero_variance"):
-            flat.add(line["event"]["attempt"]["prompt"])
-        for effect in line["effects"]:
-            if effect["type"] == "TrainChunk":
-                trained |= {group["prompt"] for group in effect["groups"]}
+    for event, _, effects in events_of(trace):
+        if isinstance(event, GroupFinished) and event.zero_variance:
+            flat.add(event.attempt.prompt)
+        for effect in effects:
+            if isinstance(effect, TrainChunk):
+                trained |= {group.prompt for group in effect.groups}
     return trained, flat
 
 
@@ -65,8 +78,11 @@ def test_a_run_goes_on_when_a_generation_worker_is_killed(model: Path, tmp_path:
     assert outcome.worker_restarts == 1
     assert adds_up(outcome.balance)
     assert outcome.trace is not None
-    failed = [line for line in read_events(outcome.trace).events if line["event"]["type"] == "GroupFailed"]
-    assert failed
+    assert any(isinstance(event, GroupFailed) for event, _, _ in events_of(outcome.trace))
+    died = [note for note in notes_of(outcome.trace) if isinstance(note, WorkerDied)]
+    started = [note for note in notes_of(outcome.trace) if isinstance(note, WorkerStarted)]
+    assert [note.worker for note in died] == ["generation-0"]
+    assert "generation-0" in [note.worker for note in started]
     assert replay(outcome.trace).difference is None
 
 
