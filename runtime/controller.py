@@ -26,7 +26,6 @@ from runtime.actors.trainer_group import TrainerGroup
 from runtime.actors.trainer_rank import Resumed
 from runtime.control import Control
 from runtime.data_plane import open_data_plane
-from runtime.event_log import EventLog, event_log_path, make_header
 from runtime.messages import Message, Notice, Outcome
 from runtime.metric_writers import close_writers, open_writers
 from runtime.metrics import StepMeter
@@ -39,6 +38,9 @@ from runtime.pumps.training import TrainingPump
 from runtime.run_recorder import RunRecorder
 from runtime.settings import Settings
 from runtime.summary import balance_sheet, closed_steps
+from runtime.tracing.header import make_header
+from runtime.tracing.parts import trace_path
+from runtime.tracing.writer import Trace
 
 CHECKPOINTS = "checkpoints"
 """The folder of a run's checkpoints in its output directory."""
@@ -72,6 +74,7 @@ class Controller:
         """There are messages, or the run is over."""
         self._control: Control | None = None
         self._interrupted = False
+        self._recorder: RunRecorder | None = None
 
     async def run(self) -> AsyncIterator[Sequence[Message]]:
         """The whole run; yields what happens, and the Outcome at the end. Raises what ended it otherwise."""
@@ -97,6 +100,10 @@ class Controller:
     def _tell(self, message: Message) -> None:
         self._messages.append(message)
         self._news.set()
+
+    async def dump_trace(self) -> Path | None:
+        """Write the trace's memory to a file; None where the run has not begun."""
+        return None if self._recorder is None else self._recorder.dump_trace()
 
     async def waits_for(self) -> str:
         """What the run waits for, in one sentence."""
@@ -129,7 +136,8 @@ class Controller:
             resumed = await trainer.resume(plan.output / CHECKPOINTS) if plan.resume else None
 
             core, recorder = self._open_core(setup, resumed, closing)
-            fleet.on_death = recorder.worker_lost
+            fleet.on_start, fleet.on_death = recorder.worker_started, recorder.worker_lost
+            self._recorder = recorder
             await fleet.load(await trainer.publish(core.state.trainer.version))
 
             control = Control(core)
@@ -172,19 +180,16 @@ class Controller:
         )
         closing.callback(close_writers, writers)
         incarnation = 0 if resumed is None else resumed.control["incarnation"] + 1
-        self._trace: Path | None = None
-        log: EventLog | None = None
-        if settings.logger.event_log:
-            self._trace = event_log_path(plan.output, incarnation)
-            header = make_header(
-                settings,
-                num_prompts=plan.num_prompts,
-                seeds={"run": settings.seed, "data": settings.data.seed},
-                snapshot=None if resumed is None else resumed.control,
-                incarnation=incarnation,
-            )
-            log = closing.enter_context(EventLog(self._trace, header))
-        recorder = RunRecorder(StepMeter(setup.limits, time.monotonic()), writers, log, self._tell)
+        header = make_header(
+            settings,
+            num_prompts=plan.num_prompts,
+            seeds={"run": settings.seed, "data": settings.data.seed},
+            snapshot=None if resumed is None else resumed.control,
+            incarnation=incarnation,
+        )
+        trace = closing.enter_context(Trace(trace_path(plan.output, incarnation), header, settings.trace))
+        self._trace = trace.path if settings.trace.enabled else None
+        recorder = RunRecorder(StepMeter(setup.limits, time.monotonic()), writers, trace, self._tell)
         if resumed is None:
             core = Core(setup, observer=recorder.observe)
         else:

@@ -30,6 +30,7 @@ from runtime.settings import SMOLLM2, TINY, Settings, TransferQueuePlaneConfig
 from runtime.summary import Summary, make_summary
 from runtime.tasks.errors import TaskError
 from runtime.tasks.load import load_task
+from runtime.tracing.on_signal import on_sigusr1
 from runtime.transfer_queue.installed import TransferQueueMissing, check_transfer_queue_installed
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def run_training(settings: Settings, output: Path, *, resume: bool, listener: Li
         outcome = _run_on_ray(settings, output, num_prompts, held_out, resume, listener)
     places = {"metrics": output / METRICS_FILE}
     if outcome.trace is not None:
-        places["event log"] = outcome.trace
+        places["trace"] = outcome.trace
     if outcome.checkpoint is not None:
         places["checkpoint"] = outcome.checkpoint
     if settings.logger.plot and outcome.closed:
@@ -181,6 +182,7 @@ def drive(plan: RunPlan, listener: Listener) -> Outcome:
     controller = start_actor(Controller, {**plan.names.options("controller"), "num_cpus": 0}, plan)
     stream: Any = controller.run.remote()
     interrupted = False
+    dumping = on_sigusr1(lambda: ray.get(controller.dump_trace.remote()))
     try:
         while True:
             try:
@@ -199,6 +201,7 @@ def drive(plan: RunPlan, listener: Listener) -> Outcome:
     except RayError as error:
         raise RunFailed(f"the run failed: {error}") from error
     finally:
+        dumping.close()
         ray.kill(controller)
 
 

@@ -63,6 +63,8 @@ class GenerationPump:
         for worker in self._fleet.workers:
             if worker in submissions or (self._load[worker] and self._begun[worker] == self._returned[worker]):
                 self._begun[worker] += 1
+                if worker in submissions:
+                    self._recorder.placed(worker, [order.attempt for order in submissions[worker]])
                 exchange = self._exchange(worker, self._begun[worker], submissions.get(worker, []))
                 self._control.spawn(exchange, f"rollouts on {worker}")
         if self._timeout_s is not None and starts:

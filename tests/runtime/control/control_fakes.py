@@ -198,9 +198,14 @@ class FakeRecorder:
     evaluations: list[int] = field(default_factory=list)
     checkpoints: list[int] = field(default_factory=list)
     synced_versions: list[int] = field(default_factory=list)
+    placements: list[tuple[str, list[Attempt]]] = field(default_factory=list)
+    calls: list[tuple[str, int, str]] = field(default_factory=list)
 
     def received(self, receipt: GroupReceipt) -> None:
         self.receipts.append(receipt)
+
+    def placed(self, worker: str, attempts: Sequence[Attempt]) -> None:
+        self.placements.append((worker, list(attempts)))
 
     def late_answer(self) -> None:
         self.late += 1
@@ -208,8 +213,17 @@ class FakeRecorder:
     def worker_busy(self, worker: str, busy_s: float) -> None:
         pass
 
+    def worker_started(self, worker: str) -> None:
+        pass
+
     def worker_lost(self, worker: str, reason: str) -> None:
         pass
+
+    def call_began(self, call: str, number: int) -> None:
+        self.calls.append((call, number, "began"))
+
+    def call_ended(self, call: str, number: int) -> None:
+        self.calls.append((call, number, "ended"))
 
     def trained(self, metrics: StepMetrics) -> None:
         pass
