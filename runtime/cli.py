@@ -8,8 +8,10 @@ import sys
 import typer
 
 from runtime.commands.diagram import diagram
+from runtime.commands.explain import explain_command
 from runtime.commands.replay import replay_command
 from runtime.commands.scenario import scenario_app
+from runtime.commands.status import status_command
 from runtime.commands.trace import trace
 from runtime.commands.train import train
 
@@ -28,6 +30,8 @@ app.add_typer(scenario_app, name="scenario")
 app.command("diagram")(diagram)
 app.command("trace")(trace)
 app.command("replay")(replay_command)
+app.command("explain")(explain_command)
+app.command("status")(status_command)
 
 
 def main() -> None:

@@ -1,0 +1,37 @@
+"""What a look at a situation finds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Verdict(StrEnum):
+    """How a run stands."""
+
+    DEADLOCKED = "deadlocked"
+    """Nothing can ever happen."""
+    LIVELOCKED = "livelocked"
+    """Something can, but the step being trained can never close."""
+    STARVED = "starved"
+    """Everything is filtered."""
+    STALLED = "stalled"
+    """Something asked of the world does not answer."""
+    SLOW = "slow"
+    """What the step needs is in flight, at a usual age."""
+    HEALTHY = "healthy"
+    COMPLETED = "completed"
+    """The run is over; where it was stopped, the root says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A verdict, or the cause within one."""
+
+    verdict: Verdict
+    chain: tuple[str, ...]
+    """What waits for what; the last is the root."""
+    advice: str
+    """What to change."""
+    proof: tuple[str, ...] = ()
+    """Of deadlocks and livelocks: the counts that make every answer impossible."""
