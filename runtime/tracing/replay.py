@@ -112,11 +112,11 @@ class _Replay:
             if difference is not None:
                 break
             self.last_seq = given["q"]
-        if self.core is None:
+        if self.core is None and any(True for _ in self.trace.lines()):
             raise TraceUnreadable(
                 f"{self.trace.path} has neither the beginning of its run nor a snapshot: there is nothing to replay"
             )
-        core = self.core
+        core = self.core or core_of(self.trace.header)  # a process that was killed before its first record
         return ReplayResult(
             first_seq=self.first_seq,
             last_seq=self.last_seq,

@@ -292,7 +292,7 @@ def test_a_process_killed_at_any_moment_leaves_a_trace_that_replays_to_its_last_
     forks = multiprocessing.get_context("forkserver")
     forks.set_forkserver_preload(["tracing_helpers"])
     chance = random.Random(7)
-    torn = rotated = 0
+    some = rotated = 0
     for number in range(20):
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -312,10 +312,10 @@ def test_a_process_killed_at_any_moment_leaves_a_trace_that_replays_to_its_last_
         result = replay(folder)
         assert result.difference is None
         assert result.last_seq == len(records) - 1
-        assert records
-        assert lived_s - records[-1].monotonic_s < 1.5
-        torn += result.torn
+        assert lived_s - (records[-1].monotonic_s if records else 0.0) < 2.5  # 1 s, and a busy machine
+        some += len(records) > 100
         rotated += len(parts_of(path)) > 1
+    assert some > 5
     assert rotated
 
 
@@ -334,8 +334,8 @@ def test_a_trace_cut_anywhere_reads_and_replays_up_to_its_last_whole_line(tmp_pa
         records = list(open_trace(cut).records())
         assert len(records) == content[:length].count(b"\n") - 1
         assert open_trace(cut).torn == (not content[:length].endswith(b"\n"))
-        if records:
-            assert replay(cut).difference is None
+        assert replay(cut).difference is None
+        assert replay(cut).last_seq == len(records) - 1
 
 
 def test_a_trace_of_a_restored_run_has_its_snapshot_and_replays(tmp_path: Path) -> None:
