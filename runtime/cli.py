@@ -1,4 +1,8 @@
-"""The command line. Exit codes: 0 all is well, 1 something does not hold, 2 the command was used wrongly."""
+"""The command line. Exit codes: 0 all is well, 1 something does not hold, 2 the command was used wrongly.
+
+`evenstep check` has its own (`specs.checker.EXIT`): 2 says that a property is violated, 3 that a bound was hit. So has
+`evenstep explain`, by verdict (`runtime.explaining.explanation.EXIT`).
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import sys
 
 import typer
 
+from runtime.commands.check import CheckCommand, check
 from runtime.commands.diagram import diagram
 from runtime.commands.explain import explain_command
 from runtime.commands.replay import replay_command
@@ -26,6 +31,7 @@ app = typer.Typer(
     ),
 )
 app.command("train")(train)
+app.command("check", cls=CheckCommand)(check)
 app.add_typer(scenario_app, name="scenario")
 app.command("diagram")(diagram)
 app.command("trace")(trace)

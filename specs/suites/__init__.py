@@ -1,0 +1,1 @@
+"""Suites of configurations that are checked as a whole."""
