@@ -9,7 +9,7 @@ import asyncio
 import gc
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from runtime.actors.trainer_group import TrainerGroup
 from runtime.actors.trainer_rank import Resumed
 from runtime.control import Control
 from runtime.data_plane import open_data_plane
+from runtime.explaining.live import Standing
 from runtime.messages import Message, Notice, Outcome
 from runtime.metric_writers import close_writers, open_writers
 from runtime.metrics import StepMeter
@@ -44,6 +45,8 @@ from runtime.tracing.writer import Trace
 
 CHECKPOINTS = "checkpoints"
 """The folder of a run's checkpoints in its output directory."""
+STANDING_INTERVAL_S = 1.0
+"""Where the run stands is told at least so often."""
 TELL_INTERVAL_S = 0.5
 """What happens meanwhile is told together: an item of a stream costs about as much as a call."""
 
@@ -81,9 +84,12 @@ class Controller:
         work = asyncio.create_task(self._run(), name="run")
         work.add_done_callback(lambda _: self._news.set())
         while not work.done():
-            await self._news.wait()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._news.wait(), STANDING_INTERVAL_S)
             self._news.clear()
             told, self._messages = self._messages, []
+            if self._recorder is not None:
+                told.append(self._recorder.standing())
             if told:
                 yield told
             await asyncio.wait([work], timeout=TELL_INTERVAL_S)
@@ -104,6 +110,14 @@ class Controller:
     async def dump_trace(self) -> Path | None:
         """Write the trace's memory to a file; None where the run has not begun."""
         return None if self._recorder is None else self._recorder.dump_trace()
+
+    async def standing(self) -> Standing | None:
+        """Where the run stands; None where it has not begun."""
+        return None if self._recorder is None else self._recorder.standing()
+
+    async def recent_trace(self) -> bytes | None:
+        """A trace of the last records and of the state as of now; None where the run has not begun."""
+        return None if self._recorder is None else self._recorder.recent_trace()
 
     async def waits_for(self) -> str:
         """What the run waits for, in one sentence."""

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from runtime.explaining.live import Standing
+
 Json = dict[str, Any]
 
 
@@ -56,5 +58,5 @@ class Outcome:
     """The last one written."""
 
 
-Message = StepDone | Validated | Notice | Outcome
+Message = StepDone | Validated | Notice | Standing | Outcome
 """The last message of a stream is the Outcome."""

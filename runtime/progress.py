@@ -1,14 +1,15 @@
-"""What a person sees while a run goes on: one line a step, or on a terminal one line that moves."""
+"""What a person sees while a run goes on: one line a step; on a terminal, where the run stands."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from runtime.explaining.live import Standing, live_view
 from runtime.messages import Json, Message, Notice, StepDone, Validated
 
 Listener = Callable[[Message], None]
@@ -20,13 +21,18 @@ def open_progress(console: Console, max_steps: int | None) -> Iterator[Listener]
     if not console.is_terminal:
         yield lambda message: _print(console, message, max_steps)
         return
-    with Live(Text("starting"), console=console, refresh_per_second=8, transient=True) as live:
+    closed = Text("no step is closed yet", "dim")
+    with Live(Text("starting"), console=console, refresh_per_second=4, transient=True) as live:
 
         def show(message: Message) -> None:
-            if isinstance(message, StepDone):
-                live.update(Text(step_line(message.record, max_steps)))
-            else:
-                _print(live.console, message, max_steps)
+            nonlocal closed
+            match message:
+                case StepDone(record):
+                    closed = Text(step_line(record, max_steps), no_wrap=True, overflow="ellipsis")
+                case Standing():
+                    live.update(Group(closed, live_view(message)))
+                case _:
+                    _print(live.console, message, max_steps)
 
         yield show
 

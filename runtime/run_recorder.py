@@ -10,9 +10,10 @@ from fsm.core import Core, Transition
 from fsm.effects import ClosedStep
 from fsm.events import Attempt, StallTimeout
 from fsm.state import State
+from runtime.explaining.live import Standing, standing_of_core
 from runtime.generation.evaluation import Evaluation
 from runtime.groups import GroupReceipt
-from runtime.messages import Message, Notice, StepDone, Validated
+from runtime.messages import Json, Message, Notice, StepDone, Validated
 from runtime.metric_writers import MetricsWriter
 from runtime.metrics import StepMeter
 from runtime.tracing.notes import (
@@ -51,6 +52,8 @@ class RunRecorder:
         self._send = send
         self._began_s = time.monotonic()
         self.core: Core
+        self._last_step: Json | None = None
+        """The record of the step that closed last."""
         self.workers_lost = 0
         self.last_checkpoint: Path | None = None
         self.last_close_s: float | None = None
@@ -125,6 +128,7 @@ class RunRecorder:
             for writer in self._writers:
                 writer.write("step", line)
             self._send(StepDone(line))
+            self._last_step = line
             self._trace.note(record)
 
     def finish(self) -> None:
@@ -160,6 +164,18 @@ class RunRecorder:
         if self._dumped is not self.core.state:
             self._dumped = self.core.state
             self.dump_trace()
+
+    def standing(self) -> Standing:
+        """Where the run stands."""
+        return standing_of_core(self.core, self._last_step)
+
+    def recent_trace(self) -> bytes:
+        """The trace's memory and the state as of now, as a trace file has them."""
+        path = self._trace.dump()
+        try:
+            return path.read_bytes()
+        finally:
+            path.unlink()
 
     def dump_trace(self) -> Path:
         """Write the trace's memory to a file beside it, and say where."""

@@ -78,9 +78,9 @@ def _short(waits_for: str) -> str:
 
 def live_lines(standing: Standing) -> tuple[str, str, str]:
     """Three lines: the step and how it fills; what is where; what it waits for. Printable."""
-    of = "" if standing.max_steps is None else f"/{standing.max_steps}"
+    done = "" if standing.max_steps is None else f" ({standing.step} of {standing.max_steps} done)"
     step = [
-        f"step {standing.step}{of}  {standing.selected} selected + {standing.charged} charged of {standing.size}",
+        f"step {standing.step}{done}  {standing.selected} selected + {standing.charged} charged of {standing.size}",
         standing.status.replace("_", " "),
         f"reward {_number(standing.reward)}",
         f"zero variance {_number(standing.zero_variance_fraction)}",

@@ -18,6 +18,8 @@ OLDEST_SHOWN = 3
 CLASSES_TRIED = 16
 """Running classes of which it is found out whether the step needs them."""
 _NEWLINE = "\n"
+YOUNG_S = 1.0
+"""Nobody calls a rollout slow that is no older."""
 STARVED_SHARE = 0.9
 """Of the last groups, when so many are filtered the step starves."""
 
@@ -194,7 +196,7 @@ def waiting(situation: Situation) -> Finding:
     rollouts = needed_rollouts(situation)
     oldest_s = max(situation.age_s(rollout.started_s) for rollout in rollouts)
     usual = situation.usual_rollout
-    half_s = LEAST_S if usual is None else usual.median_s
+    half_s = LEAST_S if usual is None else max(usual.median_s, YOUNG_S)
     classes = sorted({class_name(known) for one in rollouts if (known := situation.class_of(one)) is not None})
     chain = (
         f"what it needs is in flight: {len(rollouts)} running rollouts ({'; '.join(classes[:4])})",
