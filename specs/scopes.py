@@ -48,7 +48,7 @@ AT_ONCE = World(backs_off=False)
 
 PLANS: Mapping[ScopeName, tuple[_Plan, ...]] = {
     ScopeName.QUICK: (
-        _Plan("base", Scope(size=2, window=1, steps=2, attempts=1), AT_ONCE),
+        _Plan("base", Scope(size=2, window=1, steps=3, attempts=1), AT_ONCE),
         _Plan("window", Scope(size=1, window=2, steps=2, attempts=1), AT_ONCE),
         _Plan("losses", Scope(size=2, window=0, steps=2, attempts=2, epochs=2, skipped=1, search=1), AT_ONCE),
     ),
