@@ -116,26 +116,31 @@ def _dead_end(state: State, limits: Limits, sampler_name: str) -> str:
 
 def waits_for(state: State, limits: Limits, sampler_name: str) -> str:
     """What the current step waits for, what is in hand, what must happen next, and whether it still can."""
+    needs, outcome = _needs(state, limits, sampler_name)
+    return "; ".join(part for part in (needs, describe_places(state, limits), outcome) if part)
+
+
+def waits_for_in_short(state: State, limits: Limits, sampler_name: str) -> str:
+    """The same without what is in hand."""
+    needs, outcome = _needs(state, limits, sampler_name)
+    return f"{needs}; {outcome}" if outcome else needs
+
+
+def _needs(state: State, limits: Limits, sampler_name: str) -> tuple[str, str]:
+    """What the current step waits for; and, where it waits for groups, what must happen next."""
     now = status(state)
     step = state.trainer.version
     if now in ("completed", "stopped"):
-        return f"the run is {now} after {step} steps and waits for nothing; {describe_places(state, limits)}"
+        return f"the run is {now} after {step} steps and waits for nothing", ""
     if now == "syncing":
-        return (
-            f"step {step - 1} is closed and the generation workers must load the weights of version {step}; "
-            f"{describe_places(state, limits)}"
-        )
+        return f"step {step - 1} is closed and the generation workers must load the weights of version {step}", ""
     lost = charged(state, step)
     made_up = f"step {step} has {state.step.selected} selected and {lost} charged of {limits.size}"
     if now == "training":
-        return (
-            f"{made_up}; the trainer must report the chunk of {pages.total(state.chunk)} groups trained; "
-            f"{describe_places(state, limits)}"
-        )
+        return f"{made_up}; the trainer must report the chunk of {pages.total(state.chunk)} groups trained", ""
     if now == "finishing":
-        return f"{made_up}; the trainer must report its optimizer step done; {describe_places(state, limits)}"
+        return f"{made_up}; the trainer must report its optimizer step done", ""
     missing = want(limits.size, state.step.selected, lost)
     least = min(limits.min_groups, missing)
     needs = f"{made_up} and waits for {missing} more, at least {least} of them eligible at once under {sampler_name}"
-    outcome = _dead_end(state, limits, sampler_name) if now == "deadlocked" else _next_answer(state)
-    return f"{needs}; {describe_places(state, limits)}; {outcome}"
+    return needs, _dead_end(state, limits, sampler_name) if now == "deadlocked" else _next_answer(state)

@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 
 METRICS_FILE = "metrics.jsonl"
 Kind = Literal["step", "validation"]
+_Served = Literal["step", "validation", "now"]
 Record = Mapping[str, Any]
 
 
@@ -37,6 +38,9 @@ class MetricsWriter(Protocol):
 
     def write(self, kind: Kind, record: Record) -> None:
         """One record; it has a `step`."""
+
+    def stands(self, standing: Record) -> None:
+        """Where the run stands, about once a second; of use where the latest values are served."""
 
     def close(self) -> None:
         """Everything is written, and what was opened is closed."""
@@ -111,6 +115,9 @@ class JsonlWriter:
         self._file.write(json.dumps({"kind": kind, **record}, ensure_ascii=False) + "\n")
         self._file.flush()
 
+    def stands(self, standing: Record) -> None:
+        """Nothing: a step's record has what is kept."""
+
     def close(self) -> None:
         """See MetricsWriter."""
         self._file.close()
@@ -129,6 +136,9 @@ class TensorBoardWriter:
             if name != "step":
                 self._writer.add_scalar(f"{kind}/{name}", value, global_step=record["step"])
 
+    def stands(self, standing: Record) -> None:
+        """Nothing: a step's record has what is kept."""
+
     def close(self) -> None:
         """See MetricsWriter."""
         self._writer.close()
@@ -137,7 +147,8 @@ class TensorBoardWriter:
 class PrometheusWriter:
     """The latest values as gauges, served on the loopback alone: evenstep_step_reward, evenstep_validation_accuracy.
 
-    What is nested has a label: evenstep_step_worker_idle_share{name="worker-0"}.
+    What is nested has a label: evenstep_step_worker_idle_share{name="worker-0"}. Where the run stands is
+    evenstep_now_in_flight and so on, which an alert on a run that hangs is made from.
     """
 
     def __init__(self, port: int) -> None:
@@ -150,6 +161,13 @@ class PrometheusWriter:
 
     def write(self, kind: Kind, record: Record) -> None:
         """See MetricsWriter."""
+        self._serve(kind, record)
+
+    def stands(self, standing: Record) -> None:
+        """See MetricsWriter."""
+        self._serve("now", standing)
+
+    def _serve(self, kind: _Served, record: Record) -> None:
         for path, value in scalars(record):
             outer, _, inner = path.partition("/")
             name = f"evenstep_{kind}" if outer == "step" else f"evenstep_{kind}_{outer}"
@@ -179,6 +197,9 @@ class WandbWriter:
         """See MetricsWriter."""
         values = {f"{kind}/{name}": value for name, value in scalars(record) if name != "step"}
         self._run.log({"step": record["step"], **values})
+
+    def stands(self, standing: Record) -> None:
+        """Nothing: a step's record has what is kept."""
 
     def close(self) -> None:
         """See MetricsWriter."""

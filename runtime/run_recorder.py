@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -50,7 +51,7 @@ class RunRecorder:
         self._dumped: State | None = None
         """The state when the trace's memory was last dumped for a stall: a stall is dumped once."""
         self._send = send
-        self._began_s = time.monotonic()
+        self._began_s = self._progress_s = time.monotonic()
         self.core: Core
         self._last_step: Json | None = None
         """The record of the step that closed last."""
@@ -75,6 +76,7 @@ class RunRecorder:
 
     def received(self, receipt: GroupReceipt) -> None:
         """See Recorder."""
+        self._progress_s = time.monotonic()
         self._catch_up().receive(receipt)
         self._trace.note(note_of_receipt(receipt))
 
@@ -115,6 +117,7 @@ class RunRecorder:
 
     def closed(self, step: ClosedStep) -> None:
         """See Recorder; its record follows when its weights are synced."""
+        self._progress_s = time.monotonic()
 
     def synced(self, version: int) -> None:
         """See Recorder."""
@@ -166,8 +169,12 @@ class RunRecorder:
             self.dump_trace()
 
     def standing(self) -> Standing:
-        """Where the run stands."""
-        return standing_of_core(self.core, self._last_step)
+        """Where the run stands; writers that serve the latest values are told too."""
+        standing = standing_of_core(self.core, self._last_step, time.monotonic() - self._progress_s)
+        line = dataclasses.asdict(standing)
+        for writer in self._writers:
+            writer.stands(line)
+        return standing
 
     def recent_trace(self) -> bytes:
         """The trace's memory and the state as of now, as a trace file has them."""

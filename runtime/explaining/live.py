@@ -10,11 +10,14 @@ from rich.console import Group
 from rich.text import Text
 
 from fsm.core import Core
-from fsm.explain import status
+from fsm.explain import status, waits_for_in_short
 from fsm.state import charged
+from runtime.explaining.usual import seconds
 from runtime.tracing.show import printable
 
 Json = Mapping[str, Any]
+IDLE_SHOWN_S = 10.0
+"""From here on it is said for how long there was no progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +44,13 @@ class Standing:
     """Of the last closed step, as the next two: mean over all rollouts before filtering."""
     zero_variance_fraction: float | None
     tokens_per_s: float | None
+    idle_s: float
+    """Since a group last finished or a step closed (W2)."""
     waits_for: str
 
 
-def standing_of_core(core: Core, last: Json | None) -> Standing:
-    """A run's core, and the record of the step that closed last (`StepRecord.as_json`)."""
+def standing_of_core(core: Core, last: Json | None, idle_s: float) -> Standing:
+    """Of a run's core, and the record of the step that closed last (`StepRecord.as_json`)."""
     state, limits = core.state, core.limits
     tally, step = state.tally, state.trainer.version
     return Standing(
@@ -66,14 +71,9 @@ def standing_of_core(core: Core, last: Json | None) -> Standing:
         reward=None if last is None else last["unfiltered_reward"],
         zero_variance_fraction=None if last is None else last["zero_variance_fraction"],
         tokens_per_s=None if last is None else last["generation_tokens_per_s"],
-        waits_for=_short(core.waits_for()),
+        idle_s=round(idle_s, 3),
+        waits_for=waits_for_in_short(state, limits, core.setup.sampler_name),
     )
-
-
-def _short(waits_for: str) -> str:
-    """What has to happen, without the counts that are shown beside."""
-    parts = waits_for.split("; ")
-    return f"{parts[0]}; {parts[-1]}" if len(parts) > 1 else waits_for
 
 
 def live_lines(standing: Standing) -> tuple[str, str, str]:
@@ -86,6 +86,8 @@ def live_lines(standing: Standing) -> tuple[str, str, str]:
         f"zero variance {_number(standing.zero_variance_fraction)}",
         f"{_number(standing.tokens_per_s, '.0f')} tokens/s",
     ]
+    if standing.idle_s >= IDLE_SHOWN_S:
+        step.append(f"no progress for {seconds(standing.idle_s)}")
     places = [
         f"in flight {standing.in_flight} of {standing.max_inflight}",
         f"ready {standing.ready}",

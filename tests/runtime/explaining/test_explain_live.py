@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from runtime.explaining.finding import Verdict
 from runtime.explaining.live import live_lines, standing_of_core
 from runtime.explaining.remote import NotReachable, standing_of
 from runtime.messages import Notice, StepDone
+from runtime.metric_writers import JsonlWriter, PrometheusWriter
 from runtime.metrics import StepMeter
 from runtime.progress import open_progress
 from runtime.run_recorder import RunRecorder
@@ -55,7 +57,7 @@ def written(console: Console) -> str:
 
 
 def test_the_lines_say_how_the_step_fills_what_is_where_and_what_it_waits_for() -> None:
-    step, places, waits = live_lines(standing_of_core(a_world().core, STEP))
+    step, places, waits = live_lines(standing_of_core(a_world().core, STEP, 0.5))
     assert step == (
         "step 0 (0 of 9 done)  0 selected + 0 charged of 4  waiting for rollouts  reward 0.25  zero variance 0.50  "
         "1234 tokens/s"
@@ -68,15 +70,15 @@ def test_the_lines_say_how_the_step_fills_what_is_where_and_what_it_waits_for() 
 
 
 def test_what_no_step_has_said_yet_is_left_open() -> None:
-    step, _, _ = live_lines(standing_of_core(a_world().core, None))
-    assert "reward –  zero variance –  – tokens/s" in step
+    step, _, _ = live_lines(standing_of_core(a_world().core, None, 75.0))
+    assert step.endswith("reward –  zero variance –  – tokens/s  no progress for 75 s")
 
 
 def test_a_terminal_shows_where_the_run_stands_and_the_step_that_closed_last() -> None:
     console = terminal()
     with open_progress(console, 9) as listener:
         listener(StepDone(STEP))
-        listener(standing_of_core(a_world().core, STEP))
+        listener(standing_of_core(a_world().core, STEP, 0.5))
     shown = written(console)
     assert "step 3/9" in shown
     assert "0 selected + 0 charged of 4" in shown
@@ -86,7 +88,7 @@ def test_a_terminal_shows_where_the_run_stands_and_the_step_that_closed_last() -
 def test_without_a_terminal_there_is_a_line_a_step_and_no_live_view() -> None:
     console = Console(file=io.StringIO(), width=150)
     with open_progress(console, 9) as listener:
-        listener(standing_of_core(a_world().core, STEP))
+        listener(standing_of_core(a_world().core, STEP, 0.5))
         assert written(console) == ""
         listener(StepDone(STEP))
     assert written(console).startswith("step 3/9")
@@ -96,7 +98,7 @@ def test_without_a_terminal_there_is_a_line_a_step_and_no_live_view() -> None:
 def test_hostile_text_is_shown_as_text() -> None:
     """A custom sampler's name is in what the run waits for."""
     hostile = "custom [bold]x[/bold] \x1b[2J\u202e"
-    hostile_standing = dataclasses.replace(standing_of_core(a_world().core, None), waits_for=hostile)
+    hostile_standing = dataclasses.replace(standing_of_core(a_world().core, None, 75.0), waits_for=hostile)
     lines = live_lines(hostile_standing)
     assert "[bold]x[/bold]" in lines[2]
     assert all(character.isprintable() for line in lines for character in line)
@@ -146,3 +148,27 @@ def test_a_run_that_can_t_be_reached_is_said_with_what_to_do(monkeypatch: pytest
         result = CliRunner().invoke(app, [command, "--run", "today"])
         assert result.exit_code == 1
         assert "Could not find any running Ray instance" in result.output
+
+
+def test_prometheus_serves_where_the_run_stands_and_for_how_long_it_made_no_progress() -> None:
+    writer = PrometheusWriter(0)
+    try:
+        writer.stands(dataclasses.asdict(standing_of_core(a_world().core, STEP, 75.0)))
+        with urllib.request.urlopen(f"http://127.0.0.1:{writer.port}/metrics", timeout=10) as answer:
+            served = answer.read().decode()
+    finally:
+        writer.close()
+    for line in (
+        "evenstep_now 0.0",
+        "evenstep_now_in_flight 7.0",
+        "evenstep_now_ready 1.0",
+        "evenstep_now_idle_s 75.0",
+    ):
+        assert f"\n{line}\n" in served
+
+
+def test_other_writers_keep_nothing_of_where_a_run_stands(tmp_path: Path) -> None:
+    writer = JsonlWriter(tmp_path / "metrics.jsonl")
+    writer.stands({"step": 1, "in_flight": 7})
+    writer.close()
+    assert (tmp_path / "metrics.jsonl").read_text() == ""
