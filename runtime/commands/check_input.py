@@ -54,6 +54,18 @@ def read_given(path: Path | None, sampler: str | None, options: Sequence[str], *
     return Given("the default run" if path is None else str(path), config, sampler_name(config), num_prompts)
 
 
+def _module_of(file: Path) -> str:
+    """The module in a file, which can be imported then: by its path from here, or from its own folder."""
+    here = Path.cwd()
+    if file.is_relative_to(here):
+        folder, parts = here, file.relative_to(here).with_suffix("").parts
+    else:
+        folder, parts = file.parent, (file.stem,)
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    return ".".join(parts)
+
+
 def _sampler_block(target: str, options: Sequence[str]) -> dict[str, Any]:
     """The block of a custom sampler, from the command line."""
     place, _, class_name = target.rpartition(":")
@@ -63,8 +75,7 @@ def _sampler_block(target: str, options: Sequence[str]) -> dict[str, Any]:
             raise ConfigError(
                 f"--sampler {target}: there is no file {file}; allowed: module:ClassName, or a file's path"
             )
-        sys.path.insert(0, str(file.resolve().parent))
-        place = file.stem
+        place = _module_of(file.resolve())
     block: dict[str, Any] = {"name": "custom", "target": f"{place}:{class_name}"}
     for option in options:
         key, equals, text = option.partition("=")

@@ -67,9 +67,9 @@ _EXTENTS: Mapping[ScopeName, Mapping[tuple[int, int], _Extent]] = {
         (2, 2): _Extent(2, _AT_ONCE), (3, 2): _Extent(1, _CLAIMS), (4, 2): _Extent(1, _TRAINS),
     },
     ScopeName.DEEP: {
-        (2, 0): _Extent(4, _FULL), (3, 0): _Extent(4, _FULL), (4, 0): _Extent(4, _FULL),
-        (2, 1): _Extent(4, _FULL), (3, 1): _Extent(3, _AT_ONCE), (4, 1): _Extent(2, _AT_ONCE),
-        (2, 2): _Extent(3, _FULL), (3, 2): _Extent(2, _AT_ONCE), (4, 2): _Extent(1, _AT_ONCE),
+        (2, 0): _Extent(5, _FULL), (3, 0): _Extent(4, _FULL), (4, 0): _Extent(4, _FULL),
+        (2, 1): _Extent(5, _FULL), (3, 1): _Extent(3, _FULL), (4, 1): _Extent(2, _FULL),
+        (2, 2): _Extent(3, _FULL), (3, 2): _Extent(2, _FULL), (4, 2): _Extent(1, _FULL),
     },
 }  # fmt: skip
 """By N and window."""
