@@ -1,8 +1,11 @@
 """What control costs in the default run: the core, and all that lies between the pumps and the actors.
 
-core: `core.apply` with the roster, the invariants, the metrics and the trace. control: all CPU time of the
-controller's process while the run lasts, calls to the actors and waiting for them included. Both as shares of the wall
-time of a step.
+core: CPU time of `core.apply`, with the roster, the invariants, and what is put aside for metrics and trace.
+control: CPU time of the controller's whole process, all threads, from the first rollout to the end of the run. That is
+the core; the pumps; making calls and taking their answers; metrics and the trace, encoded and written; messages to the
+process that started the run; and Ray's own threads, busy or not: an idle actor's take about 1% of the time. Work that
+calls cause in other processes counts there. Both as shares of the wall time of a step, so a machine with other work,
+whose steps take longer, shows smaller shares, and a core that is shared larger times: milliseconds are printed too.
 """
 
 from __future__ import annotations
@@ -35,7 +38,9 @@ def main() -> None:
         core.append(said["core_s"] / said["rl_s"])
         control.append(said["control_cpu_s"] / said["rl_s"])
         step_ms = said["rl_s"] / said["steps"] * 1e3
-        print(f"  {step_ms:6.0f} ms a step: core {core[-1]:6.2%}, control {control[-1]:6.2%}", flush=True)
+        control_ms = control[-1] * step_ms
+        shares = f"core {core[-1]:6.2%}, control {control[-1]:6.2%} ({control_ms:.1f} ms)"
+        print(f"  {step_ms:6.0f} ms a step: {shares}", flush=True)
     print(f"  median: core {statistics.median(core):.2%}, control {statistics.median(control):.2%}")
 
 
