@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup train test lint twins bench docs clean
+.PHONY: setup train test lint twins mutants bench docs clean
 
 setup: $(STAMP)
 
@@ -37,6 +37,9 @@ twins: $(STAMP) ## the core's states and transitions against SPIN's and TLC's; T
 
 prove: $(STAMP) ## CrossHair confirms every rule's proof obligation and refutes its wrong twins; PROVE_JOBS at a time
 	OMP_NUM_THREADS=1 $(BIN)/python -m specs.contracts $(PROVE_JOBS)
+
+mutants: $(STAMP) ## which property kills which mutant of the rules, written to docs/mutation.md
+	OMP_NUM_THREADS=1 $(BIN)/python -m specs.mutants --write docs/mutation.md $(MUTANTS_ARGS)
 
 bench: $(STAMP) ## control cost per group, by sampler and groups in the buffer
 	$(BIN)/python benchmarks/control_cost.py

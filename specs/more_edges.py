@@ -22,6 +22,14 @@ from specs.properties import Edge, Transition
 _GROUP_IS_GONE = (moves.GroupFiltered, moves.GroupDropped, moves.ClaimFailed)
 
 
+_TO_ASSEMBLING = ("chunk_trained", "weights_synced", "crash")
+
+
+def _assembles(transition: Transition) -> bool:
+    """The trainer assembles when the core's own moves begin."""
+    return transition.answer.name in _TO_ASSEMBLING or transition.before.trainer.status is TrainerState.ASSEMBLING
+
+
 def _resumes_otherwise(transition: Transition) -> bool:
     return any(isinstance(move, moves.RunRegenerated) for move in transition.done)
 
@@ -97,22 +105,37 @@ def _data_is_pulled_once(transition: Transition, laws: Laws) -> bool:
 
 
 def _starts_are_stamped(transition: Transition, laws: Laws) -> bool:
-    """D1, D2, D3: attempts start under the version, with their batch's stamp, and never during a sync."""
+    """D1, D2, D3: under the version, with their batch's stamp, never during a sync, and what waited first."""
     del laws
     after, queue = transition.after, transition.before.queue
-    stamp = (queue.target_step, queue.bucket)
+    stamp, has_dispatched = (queue.target_step, queue.bucket), False
     for move in transition.done:
         if isinstance(move, moves.BatchAdmitted):
             stamp = (move.target_step, move.bucket)
         elif isinstance(move, moves.QueueDispatched | moves.WaitingStarted):
             if isinstance(move, moves.QueueDispatched):
                 as_due = move.group_class == GroupClass(*stamp, after.trainer.version)
+                has_dispatched = True
             else:
-                as_due = move.start_weight == after.trainer.version
+                as_due = move.start_weight == after.trainer.version and not has_dispatched
             if not as_due or after.trainer.status is TrainerState.SYNCING:
                 return False
     resumed = any(isinstance(move, moves.RunResumed) for move in transition.done)
     return not resumed or all(c.start_weight == after.trainer.version for c, _ in pages.items(after.running))
+
+
+def _trainer_resumes_idle(transition: Transition, laws: Laws) -> bool:
+    """C2: what was unfinished is taken back, a sync is over; the trainer has what the core's moves give it anew."""
+    del laws
+    given = {type(move) for move in transition.done}
+    match transition.after.trainer.status:
+        case TrainerState.TRAINING:
+            is_anew = moves.ChunkSelected in given
+        case TrainerState.FINISHING:
+            is_anew = moves.StepFinishing in given
+        case status:
+            is_anew = status is TrainerState.ASSEMBLING
+    return is_anew or transition.answer.name != "crash"
 
 
 def _stamps_stay(transition: Transition, laws: Laws) -> bool:
@@ -182,7 +205,7 @@ def _chunks_are_in_order(transition: Transition, laws: Laws) -> bool:
 
 
 def _what_goes_is_stale(transition: Transition, laws: Laws) -> bool:
-    """E1, E2: eviction and abort take what is below the window, and that under windowed alone."""
+    """E1, E2: what is below the window goes, under windowed alone; from the buffer while the trainer assembles."""
     version = transition.after.trainer.version
     gone = [
         group_class
@@ -192,6 +215,10 @@ def _what_goes_is_stale(transition: Transition, laws: Laws) -> bool:
     ]
     if not isinstance(laws.sampler, Windowed):
         return laws.is_custom or not gone
+    at_the_limit = 0 <= laws.limits.max_steps <= version
+    evicted = any(isinstance(move, moves.GroupsEvicted) for move in transition.done)
+    if evicted and (at_the_limit or not _assembles(transition)):
+        return False
     return all(group_class.start_weight < version - laws.sampler.window for group_class in gone)
 
 
@@ -268,7 +295,7 @@ def _filtered_are_counted(transition: Transition, laws: Laws) -> bool:
 
 
 def _stops_have_their_reason(transition: Transition, laws: Laws) -> bool:
-    """L6, L8: below the floor, or beyond the search limit, with the trainer assembling."""
+    """L6, L8: below the floor, or else beyond the search limit, with the trainer assembling."""
     after, limits = transition.after, laws.limits
     step = after.trainer.version
     for move in transition.done:
@@ -276,9 +303,9 @@ def _stops_have_their_reason(transition: Transition, laws: Laws) -> bool:
             continue
         below = limits.size - charged(after, step) < limits.floor
         beyond = 0 <= limits.max_filtered < pages.get(after.filtered, step, 0)
-        if isinstance(move.error, BelowFloor) and not below:
+        if isinstance(move.error, BelowFloor) and not (below and _assembles(transition)):
             return False
-        if isinstance(move.error, SearchExceeded) and not beyond:
+        if isinstance(move.error, SearchExceeded) and (below or not beyond or not _assembles(transition)):
             return False
     return True
 
@@ -292,6 +319,9 @@ def _steps_finish_when_due(transition: Transition, laws: Laws) -> bool:
         even = move.selected + move.charged + move.short == limits.size and move.selected == after.step.selected
         exhausted = after.source.status is SourceState.EXHAUSTED and limits.closes_short == 1
         short_is_due = exhausted and move.selected >= max(limits.floor, 1) and after.tally.ready == 0
+        filtered = pages.get(after.filtered, move.step, 0)
+        if limits.size - move.charged < limits.floor or 0 <= limits.max_filtered < filtered:
+            return False
         if not even or after.chunk or move.short < 0 or (move.short and not short_is_due):
             return False
     return True
@@ -307,8 +337,10 @@ def _runs_complete_when_due(transition: Transition, laws: Laws) -> bool:
     tally, can_come = after.tally, after.source.status is SourceState.PRODUCING
     if can_come or tally.queued or tally.in_flight or tally.spare >= limits.size:
         return False
-    in_hand = after.step.selected + sum(groups for _, groups in eligible(after, laws, after.trainer.version))
-    return (after.step.selected == 0 and tally.ready == 0) or (limits.closes_short == 1 and in_hand < limits.floor)
+    groups = sum(groups for _, groups in eligible(after, laws, after.trainer.version))
+    want = limits.size - after.step.selected - charged(after, after.trainer.version)
+    too_few = groups < min(limits.min_groups, want) and after.step.selected + groups < limits.floor
+    return (after.step.selected == 0 and tally.ready == 0) or (limits.closes_short == 1 and too_few)
 
 
 MORE_EDGES: tuple[Edge, ...] = (
@@ -320,6 +352,7 @@ MORE_EDGES: tuple[Edge, ...] = (
     Edge("data", "what is pulled is gone from the data", ("X4", "A5"), _data_is_pulled_once),
     Edge("starts", "attempts start under the version, with their batch's stamp, and never during a sync",
          ("D1", "D2", "D3"), _starts_are_stamped),
+    Edge("idle", "after a crash the trainer has nothing unfinished", ("C2",), _trainer_resumes_idle),
     Edge("stamps", "a group keeps its stamp and start weight", ("D2", "D3"), _stamps_stay),
     Edge("room", "dispatch keeps to max_inflight_prompts and max_buffered_rollouts", ("D1",),
          _dispatch_keeps_to_the_limits),

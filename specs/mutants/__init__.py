@@ -2,6 +2,6 @@
 
 A property that holds of the core shows little unless something breaks it. Here are faults that a control loop of this
 kind is known to have (`specs.mutants.faults`), and every small change to the rule tables and to the decisions
-beside them (`specs.mutants.tables`, `specs.mutants.decisions`). `python -m specs.mutants` runs them all and
+beside them (`specs.mutants.tables`, `specs.mutants.ways_in`, `ways_out`). `python -m specs.mutants` runs them all and
 writes which property tells which from the core.
 """

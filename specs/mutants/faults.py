@@ -7,14 +7,13 @@ is not, setup refuses it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fsm import answers, moves, own_moves, pages
 from fsm.answers import Done
 from fsm.ask import ask_charge
 from fsm.laws import Laws
-from fsm.own_moves import Made, OwnMove
+from fsm.own_moves import Made
 from fsm.prompt_group import MOVE, Tally
 from fsm.samplers.builtin import WeightFifo
 from fsm.samplers.protocol import Admission
@@ -25,6 +24,7 @@ from fsm.state import GroupClass, State, View
 from fsm.table import with_status
 from specs.model import CORE, Answer, CrashFrom
 from specs.mutants.mutant import Mutant, Swap
+from specs.mutants.replaced import answering, instead, resuming
 from specs.mutants.scopes import CALM, Scope
 from specs.properties import DEADLOCK, REFUSED
 
@@ -41,31 +41,6 @@ class Fault(NamedTuple):
     """The smallest run that shows it."""
     refused_for: str | None = None
     """Where setup refuses the run itself: a word of what it says. None where the core holds in it."""
-
-
-def instead(own_move: OwnMove, other: OwnMove) -> tuple[Swap, ...]:
-    """Swaps that have another of the core's own moves in the place of `own_move`."""
-
-    def changed(own: tuple[OwnMove, ...]) -> tuple[OwnMove, ...]:
-        return tuple(other if each is own_move else each for each in own)
-
-    return (
-        Swap(own_moves, "OWN_MOVES", changed(own_moves.OWN_MOVES)),
-        Swap(own_moves, "ALWAYS", changed(own_moves.ALWAYS)),
-    )
-
-
-def answering(name: str, other: Callable[[State, Laws, Answer], Done]) -> Callable[[Any], Any]:
-    """A model that has another function for the answer of that name."""
-
-    def answer(state: State, laws: Laws, given: Answer) -> Done:
-        return other(state, laws, given) if given.name == name else CORE.answer(state, laws, given)
-
-    return lambda model: model._replace(answer=answer)
-
-
-def _resuming(forget: Callable[[State], State]) -> Callable[[Any], Any]:
-    return lambda model: model._replace(resume=lambda state, laws: CORE.resume(forget(state), laws))
 
 
 # Losses
@@ -252,17 +227,17 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         Mutant("checkpoint forgets the pool", "the spares are gone after a crash", "C1",
-               model=_resuming(_without_pool)),
+               model=resuming(_without_pool)),
         "resumed", 1, _REPLACES._replace(world=_CRASHES),
     ),
     Fault(
         Mutant("checkpoint forgets what is in flight", "no one starts it again", "C1",
-               model=_resuming(_without_flight)),
+               model=resuming(_without_flight)),
         "resumed", 1, _SHRINKS._replace(world=_CRASHES, num_prompts=6),
     ),
     Fault(
         Mutant("checkpoint forgets the charges", "steps wait for groups that are gone", "C1",
-               model=_resuming(_without_charges)),
+               model=resuming(_without_charges)),
         "resumed", 2, _SHRINKS._replace(world=_FAILS._replace(crash=CrashFrom.OWN_SNAPSHOT)),
     ),
     Fault(

@@ -12,8 +12,9 @@ from fsm import answers
 from fsm.config import parse_config
 from fsm.laws import Laws, laws_of
 from fsm.setup import set_up
+from fsm.state import State
 from fsm.table import fire
-from specs.model import CORE, CrashFrom, Model, World
+from specs.model import CORE, CrashFrom, Model, World, after, canonical, initial, possible
 
 CALM = World(fails=False, backs_off=False, claims_fail=False, late=False, crash=CrashFrom.NOTHING)
 """Nothing but commits, and filtered groups under dynamic sampling."""
@@ -63,6 +64,17 @@ _CRASHES = CrashFrom.OWN_SNAPSHOT
 REGENERATES: Model = CORE._replace(resume=answers.regenerate)
 """Whoever resumes does it under another sampler or N (C3)."""
 
+
+def _after_another_size(laws: Laws) -> State:
+    """Of a run that trained four of five prompts with N = 1, and goes on with another N (C3)."""
+    earlier = Scope("in_order, N=1", "in_order", 1, 0, 5).laws()
+    state = initial(earlier)
+    while state.trainer.version < 4:
+        given = next(possible(state, earlier, CALM))
+        state, _ = after(state, earlier, given)
+    return answers.regenerate(canonical(state), laws)[0]
+
+
 PORTFOLIO: tuple[Scope, ...] = (
     Scope("in_order, N=2, shrink, drops", "in_order", 2, 1, 6, CALM._replace(fails=True), rollout_failure=_ONE_DROP),
     Scope(
@@ -71,8 +83,8 @@ PORTFOLIO: tuple[Scope, ...] = (
         rollout_failure={**_ONE_DROP, "min_step_batch_fraction": 1.0},
     ),
     Scope(
-        "in_order, N=1, replace, filter, search limit, step limit", "in_order", 1, 1, 6, CALM,
-        grpo={**_DYNAMIC, "max_num_steps": 2, "dynamic_sampling_max_gen_batches": 1},
+        "in_order, N=1, replace, filter, search and step limit, crash", "in_order", 1, 1, 6,
+        CALM._replace(crash=_CRASHES), grpo={**_DYNAMIC, "max_num_steps": 2, "dynamic_sampling_max_gen_batches": 1},
         rollout_failure={**_REPLACE, "max_replacement_attempts": 2},
     ),
     Scope(
@@ -117,6 +129,35 @@ PORTFOLIO: tuple[Scope, ...] = (
         "windowed, N=2, step limit, drops", "windowed", 2, 0, 6, CALM._replace(fails=True),
         grpo={"max_num_steps": 1}, async_rl={"max_inflight_prompts": 2, "max_buffered_rollouts": 2},
         rollout_failure=_ONE_DROP,
+    ),
+    Scope(
+        "windowed, N=2, window of 2, floor of all", "windowed", 2, 2, 5, CALM._replace(fails=True),
+        async_rl={"max_inflight_prompts": 2, "max_buffered_rollouts": 3, "min_groups_for_streaming_train": 1},
+        rollout_failure={**_ONE_DROP, "min_step_batch_fraction": 1.0},
+    ),
+    Scope(
+        "ready_first, N=1, reserve of 3, two replacements, crash", "ready_first", 1, 1, 6,
+        CALM._replace(crash=_CRASHES), grpo=_DYNAMIC,
+        rollout_failure={**_REPLACE, "max_replacement_attempts": 2, "replacement_reserve_prompts": 3},
+    ),
+    Scope(
+        "ready_first, N=2, search limit, one permit, claims fail", "ready_first", 2, 1, 6,
+        CALM._replace(claims_fail=True), grpo={**_DYNAMIC, "dynamic_sampling_max_gen_batches": 1},
+        async_rl={"max_inflight_prompts": 1},
+        rollout_failure={**_REPLACE, "max_consecutive_dropped_prompts": 2},
+    ),
+    Scope(
+        "in_order, N=2, streaming, search limit, two replacements", "in_order", 2, 0, 6, CALM,
+        grpo={**_DYNAMIC, "dynamic_sampling_max_gen_batches": 1}, async_rl={"min_groups_for_streaming_train": 1},
+        rollout_failure={**_REPLACE, "max_replacement_attempts": 2, "replacement_reserve_prompts": 2},
+    ),
+    Scope(
+        "ready_first, N=2, after another N", "ready_first", 2, 0, 5, CALM,
+        grpo={"max_num_epochs": 2}, model=CORE._replace(begin=_after_another_size),
+    ),
+    Scope(
+        "weight_fifo, N=2, three permits, backoff", "weight_fifo", 2, 1, 6, CALM._replace(fails=True, backs_off=True),
+        async_rl={"max_inflight_prompts": 3, "min_groups_for_streaming_train": 1},
     ),
     Scope(
         "weight_fifo, N=2, retries", "weight_fifo", 2, 1, 6, CALM._replace(fails=True),
