@@ -237,6 +237,7 @@ def with_tables(laws: Laws, *tables: Table[Any, Any]) -> Laws:
     others = {table.name: table for table in tables}
 
     def fire_other(table: Table[V, C], event: str, value: V, context: C) -> V:
-        return fire(others.get(table.name, table), event, value, context)
+        moved: V = fire(others.get(table.name, table), event, value, context)
+        return moved
 
     return laws._replace(fire=fire_other)

@@ -123,7 +123,7 @@ def _field(number: int) -> property:
     part, shift = PART[number], BITS * number
 
     def get(state: State) -> Any:
-        item = tuple.__getitem__(state, number)
+        item: Any = tuple.__getitem__(state, number)
         if type(item) is not Unread:
             return item
         reading = item.reading  # what follows is `item.read()`, which is called too often to be called

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from fsm.errors import InvariantBroken
 from fsm.laws import Laws
 from fsm.moves import Move
+from fsm.prompt_group import Tally
 from fsm.state import State, is_over
 from fsm.table import Fairness
 from specs.model import Answer, CrashFrom, Model, World, canonical, deadlocked, initial
@@ -105,7 +106,7 @@ def _relative(transition: Transition) -> State:
     before, after = transition.before.tally, transition.after.tally
     gone = [now - then for now, then in zip(after[6:], before[6:], strict=True)]
     pulled = after.pulled - sum(before[6:11])
-    return transition.after._replace(tally=after._make([pulled, *after[1:6], *gone]))
+    return transition.after._replace(tally=Tally(pulled, *after[1:6], *gone))
 
 
 def _require(holds: bool, broken: str, state: State) -> None:

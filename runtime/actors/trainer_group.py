@@ -13,6 +13,7 @@ from ray.actor import ActorHandle
 from runtime.actors.naming import Names, start_actor, trainer_resources
 from runtime.actors.trainer_rank import Resumed, TrainerRank
 from runtime.answers import ChunkReport, Row
+from runtime.collective.meeting import MeetingPoint
 from runtime.data_plane import DataPlane
 from runtime.settings import Settings
 from runtime.training.step_metrics import StepMetrics
@@ -41,7 +42,7 @@ class TrainerGroup:
     async def open(self) -> None:
         """Load the model on every rank."""
         many = len(self._ranks) > 1
-        meeting_point: str | None = await self._ranks[0].meeting_point.remote() if many else None
+        meeting_point: MeetingPoint | None = await self._ranks[0].meeting_point.remote() if many else None
         await asyncio.gather(
             *(rank.open.remote(number, len(self._ranks), meeting_point) for number, rank in enumerate(self._ranks))
         )

@@ -6,7 +6,6 @@ torch is imported where it is used, in the rank's own process: the controller, w
 from __future__ import annotations
 
 import asyncio
-import socket
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -18,6 +17,7 @@ import ray
 
 from runtime import checkpoint
 from runtime.answers import ChunkReport, Row
+from runtime.collective.meeting import MeetingPoint
 from runtime.data_plane import DataPlane
 from runtime.groups import RolloutGroup
 from runtime.settings import Settings
@@ -25,6 +25,8 @@ from runtime.training.step_metrics import StepMetrics
 from runtime.weight_sync import Publication, make_publisher
 
 if TYPE_CHECKING:
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]  # torch's own omission
+
     from runtime.training.trainer import StepTrainer
 
 Json = dict[str, Any]
@@ -50,17 +52,21 @@ class TrainerRank:
         self._plane = plane
         self._weights = make_publisher(settings)
         self._stack = ExitStack()
+        self._store: TCPStore | None = None
+        """At which the ranks meet, where this is the first of several."""
         self._trainer: StepTrainer
 
-    def meeting_point(self) -> str:
-        """Where ranks may meet: a free port on this machine."""
-        with socket.socket() as free:
-            free.bind(("", 0))
-            address = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
-            return f"tcp://{address}:{free.getsockname()[1]}"
+    def meeting_point(self) -> MeetingPoint:
+        """Open the store at which the ranks meet, at this machine's address and there alone."""
+        from runtime.collective.group import open_store
 
-    def open(self, rank: int, world_size: int, meeting_point: str | None) -> None:
+        host: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+        self._store = open_store(host)
+        return MeetingPoint(host, self._store.port)
+
+    def open(self, rank: int, world_size: int, meeting_point: MeetingPoint | None) -> None:
         """Join the other ranks and load the model."""
+        from runtime.collective.group import visited
         from runtime.training.ranks import alone, joined_ranks
         from runtime.training.trainer import StepTrainer
 
@@ -68,7 +74,8 @@ class TrainerRank:
         device = "cuda:0" if settings.cluster.trainer_device == "cuda" else "cpu"
         ranks = alone(device)
         if meeting_point is not None:
-            ranks = self._stack.enter_context(joined_ranks(rank, world_size, init_method=meeting_point, device=device))
+            store = self._store or visited(meeting_point)
+            ranks = self._stack.enter_context(joined_ranks(rank, world_size, store=store, device=device))
         self._trainer = StepTrainer(
             settings.policy.model_copy(update={"model_name": str(self._model_directory)}),
             settings.loss_fn,

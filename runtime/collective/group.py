@@ -30,6 +30,11 @@ def open_store(host: str) -> TCPStore:
         return TCPStore(host, port, is_master=True, wait_for_workers=False, master_listen_fd=listening.detach())
 
 
+def visited(place: MeetingPoint) -> TCPStore:
+    """The store that another process has opened."""
+    return TCPStore(place.host, place.port, is_master=False, wait_for_workers=False)
+
+
 class PostBox:
     """One process's connection to the store. For one thread: a connection waits for one answer at a time."""
 

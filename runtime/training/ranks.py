@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import Store  # type: ignore[attr-defined]  # torch's own omission
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from runtime.groups import RolloutGroup
@@ -52,20 +53,20 @@ def alone(device: str = "cpu") -> Ranks:
 
 
 @contextmanager
-def joined_ranks(rank: int, world_size: int, *, init_method: str, device: str) -> Iterator[Ranks]:
+def joined_ranks(rank: int, world_size: int, *, store: Store, device: str) -> Iterator[Ranks]:
     """Join the other trainer processes, and leave them at the end.
 
     Args:
         rank: This process, from 0.
         world_size: How many there are.
-        init_method: Where they meet, as torch.distributed writes it: "tcp://127.0.0.1:29500" or "file:///…".
+        store: Where they meet: the same for all, such as a TCPStore that one of them has opened.
         device: "cpu" (gloo), or this process's GPU such as "cuda:0" (nccl).
     """
     place = torch.device(device)
     if place.type == "cuda":
         torch.cuda.set_device(place)
     backend = "nccl" if place.type == "cuda" else "gloo"
-    dist.init_process_group(backend, init_method=init_method, rank=rank, world_size=world_size)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world_size)
     try:
         yield Ranks(rank, world_size, place, init_device_mesh(place.type, (world_size,)))
     finally:

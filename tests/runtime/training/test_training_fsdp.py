@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from torch.distributed import FileStore
 from training_helpers import assert_same_weights, copied_weights, make_groups, make_trainer
 
 from runtime.training.config import LossConfig
@@ -28,7 +29,8 @@ def chunks_of(step: int) -> list[list]:
 
 def run_rank(rank: int, model: str, directory: Path) -> None:
     """Two steps as one of two ranks; rank 0 writes down weights and metrics, both save and go on."""
-    with joined_ranks(rank, 2, init_method=f"file://{directory}/meeting", device="cpu") as ranks:
+    store = FileStore(str(directory / "meeting"), 2)
+    with joined_ranks(rank, 2, store=store, device="cpu") as ranks:
         trainer = make_trainer(model, loss=LOSS, ranks=ranks, **SHORT)
         metrics = []
         for step in range(2):
