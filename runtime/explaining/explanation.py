@@ -108,18 +108,18 @@ def _find(situation: Situation) -> Finding:
         return _over(situation)
     finding = _impossible(situation) or stalled(situation) or starved(situation) or waiting(situation)
     head = [_head(situation)]
-    if situation.stop is not None:
-        head.insert(0, f"the watchdog stopped the run, which would be waiting still: {situation.stop.error}")
+    if situation.stopped_by is not None:
+        head.insert(0, f"the watchdog stopped the run, which would be waiting still: {situation.stopped_by}")
     return Finding(finding.verdict, (*head, *finding.chain), finding.advice, finding.proof)
 
 
 def _over(situation: Situation) -> Finding:
     steps = situation.step
-    if situation.stop is None:
+    error = situation.stopped_by
+    if error is None:
         return Finding(
             Verdict.COMPLETED, (f"the run is completed after {steps} steps and waits for nothing",), "nothing"
         )
-    error = situation.stop.error
     said = f"the run was stopped after {steps} steps: {type(error).__name__}: {error}"
     assert not isinstance(error, Stalled), "such a run is explained as it was before"
     starving = starved(situation) if isinstance(error, BelowFloor | SearchExceeded) else None

@@ -14,12 +14,13 @@ from rich.table import Table
 from rich.text import Text
 
 from fsm import pages
+from fsm.run import RunState
 from fsm.source import SourceState
 from fsm.state import NONE, Counts, GroupClass, State
 from runtime.explaining.dead_ends import class_name
 from runtime.explaining.explanation import Explanation
 from runtime.explaining.finding import Verdict
-from runtime.explaining.situation import Situation
+from runtime.explaining.situation import Situation, is_the_end
 from runtime.explaining.usual import seconds
 from runtime.tracing.show import printable
 
@@ -67,6 +68,8 @@ def _notes(situation: Situation) -> Iterator[str]:
     silent_s = situation.now_s - moment.monotonic_s
     if silent_s >= 1:
         yield f"nothing was recorded for the {seconds(silent_s)} since: the process waits, or was killed"
+    if situation.state.run.status is RunState.RUNNING and situation.stopped_by is None and is_the_end(situation):
+        yield "the process ended here in good order: the run was interrupted, or failed; it goes on with --resume"
     if moment.diverged_seq is not None:
         yield (
             f"the state is today's: from record {moment.diverged_seq} on today's core answers otherwise than recorded "

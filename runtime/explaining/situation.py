@@ -7,7 +7,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 from fsm import pages
 from fsm.ask import ask_select
@@ -21,15 +22,17 @@ from fsm.state import GroupClass, Limits, State, charged
 from fsm.step_assembly import want
 from fsm.table import fire
 from runtime.explaining.usual import Usual, usual_of
-from runtime.tracing.choose import Chooser, head_of, with_text
+from runtime.tracing.choose import HEADER_START, Chooser, head_of, with_text
 from runtime.tracing.follow import CLOSED
 from runtime.tracing.kinds import CODES
 from runtime.tracing.moment import Moment, state_at
 from runtime.tracing.notes import CallBegan, CallEnded
-from runtime.tracing.reader import SNAPSHOT_MARK, TraceFile
+from runtime.tracing.reader import SNAPSHOT_MARK, TraceFile, blocks
 from runtime.tracing.records import NoteRecord, Record, TransitionRecord
 from runtime.tracing.vitals import Rollout, Vitals
 
+_SHORT_LINE = 200
+"""Bytes; that of a trace which is closed is shorter."""
 STATES_MAX = 4_000
 """States that the search for a continuation goes through, about a second's worth."""
 CALLS_KEPT = 512
@@ -58,12 +61,6 @@ Look = Callable[[State, Laws, Mapping[GroupClass, int], int], Outlook]
 """`specs.closing.outlook`."""
 
 
-class Stop(NamedTuple):
-    """How a run was stopped."""
-
-    error: EvenstepError
-
-
 @dataclass(frozen=True)
 class Situation:
     """A run at one moment. What takes reading the trace is read once, when it is asked for."""
@@ -75,7 +72,7 @@ class Situation:
     now_s: float
     """On the trace's monotonic clock; later than the moment where nothing was recorded since."""
     look: Look
-    stop: Stop | None
+    stopped_by: EvenstepError | None
     """None for a run that was not stopped."""
 
     @property
@@ -225,7 +222,7 @@ def situation_at(trace: TraceFile, look: Look, *, seq: int | None, unix_s: float
         return given
     error = _stopped_by(given)
     state = given.state._replace(run=Run()) if isinstance(error, Stalled) else given.state
-    return dataclasses.replace(given, state=state, stop=Stop(error))
+    return dataclasses.replace(given, state=state, stopped_by=error)
 
 
 def _stopped_by(given: Situation) -> EvenstepError:
@@ -240,15 +237,35 @@ def _stopped_by(given: Situation) -> EvenstepError:
     return EvenstepError("why is not in this trace")
 
 
-def last_words(trace: TraceFile) -> bytes:
-    """The end of what is written, uncompressed."""
-    with trace.path.open("rb") as file:
+def _last_line(trace: TraceFile) -> bytes:
+    """The last line of a trace, of a long one its end; a file that was just begun has none but its header."""
+    return next((line for part in reversed(trace.parts) if (line := _last_of(part))), b"")
+
+
+def _last_of(part: Path) -> bytes:
+    if part.suffix == ".gz":
+        last = b""
+        for block in blocks(part):
+            last = block
+        line = last[last.rfind(b"\n", 0, -1) + 1 :]
+        return b"" if line.startswith(HEADER_START) else line
+    with part.open("rb") as file:
+        begin = len(file.readline())
         size = file.seek(0, 2)
-        file.seek(max(0, size - len(CLOSED)))
-        return file.read()
+        file.seek(max(begin, size - _SHORT_LINE))
+        return (file.read().splitlines(keepends=True) or [b""])[-1]
 
 
 def is_open(trace: TraceFile) -> bool:
     """A file that its process may still be writing to: no rotated part, no dump, and without an end."""
     written = trace.path.suffix == ".jsonl" and ".ring-" not in trace.path.name
-    return written and last_words(trace) != CLOSED
+    return written and not _last_line(trace).endswith(CLOSED)
+
+
+def is_the_end(given: Situation) -> bool:
+    """The moment is the one at which the process closed its trace."""
+    if given.trace.path.suffix != ".jsonl":
+        return False
+    line = _last_line(given.trace)
+    head = head_of(line)
+    return line.endswith(CLOSED) and head is not None and head.seq == given.moment.seq

@@ -127,3 +127,38 @@ def test_an_open_trace_is_explained_as_of_now(tmp_path: Path) -> None:
         assert json.loads(output)["silent_s"] > 1_000
         assert "prompt 1 (dispatch 1, slot 1, start weight 0) on generation-1" in json.loads(output)["root"]
         run.commit(1)
+
+
+def test_a_rotated_trace_is_explained_like_one_of_one_file(tmp_path: Path) -> None:
+    explanations = []
+    for folder, options in (("one", {}), ("many", {"max_bytes": 4096})):
+        path = tmp_path / folder / "trace.jsonl"
+        path.parent.mkdir()
+        with recording(path, config_of("in_order", 4), **options) as run:
+            for _ in range(5):
+                run.later(2.0)
+                run.commit(*run.in_flight()[:4])
+                run.close()
+            run.commit(*run.in_flight()[:4])
+            run.later(900.0)
+        explanations.append(told(str(path), "--json"))
+    assert list((tmp_path / "many").glob("*.gz"))
+    assert explanations[0] == explanations[1]
+    assert json.loads(explanations[0][1])["verdict"] == "stalled"
+
+
+def test_a_torn_line_at_the_end_is_left_out(tmp_path: Path, deadlocked: Path) -> None:
+    torn = tmp_path / "torn" / "trace.jsonl"
+    torn.parent.mkdir()
+    torn.write_bytes(deadlocked.read_bytes() + b'{"q":99,"t":1.0,"e":["GF",[')
+    assert told(str(torn), "--json")[0] == 7
+
+
+def test_the_end_of_a_process_whose_run_is_not_over_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    with recording(path, config_of("in_order", 2)) as run:
+        run.commit(0)
+        seq = run.trace.records - 1
+    said = "the process ended here in good order"
+    assert said in told(str(path))[1]
+    assert said not in told(str(path), "--at", str(seq))[1]
