@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
-from explaining_helpers import Recorded, config_of, recorded, recording
+from explaining_helpers import Recorded, config_of, recorded, recording, restamped
 from typer.testing import CliRunner
 
+from fsm import answers
 from fsm.events import FailureKind
 from runtime.cli import app
 from runtime.tracing.notes import WorkerDied
@@ -162,3 +164,20 @@ def test_the_end_of_a_process_whose_run_is_not_over_is_said(tmp_path: Path) -> N
     said = "the process ended here in good order"
     assert said in told(str(path))[1]
     assert said not in told(str(path), "--at", str(seq))[1]
+
+
+def test_a_state_that_today_s_core_does_not_come_to_is_said_to_be_today_s(tmp_path: Path) -> None:
+    """A process that was killed leaves no last snapshot; its events are then applied to today's core."""
+    path, copy = tmp_path / "trace.jsonl", tmp_path / "killed" / "trace.jsonl"
+    copy.parent.mkdir()
+    config = config_of("weight_fifo", 4, grpo={"use_dynamic_sampling": True}, failure={"on_dropped_prompt": "replace"})
+    with patch.object(answers, "_replace_or_lose", restamped), recording(path, config, snapshot_every=1_000) as run:
+        run.commit(*run.in_flight()[:4])
+        run.close()
+        run.filter(min(run.in_flight()))
+        run.trace.flush()
+        copy.write_bytes(path.read_bytes())
+    code, output = told(str(copy))
+    assert code in (0, 5), output
+    assert "the state is today's: from record" in output
+    assert "the state is today's" not in told(str(path))[1]
