@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from heapq import heappop, heappush
 
+from fsm.dispatch_order import DispatchOrder
 from fsm.errors import InvariantBroken
 from fsm.moves import FailureKind, Picks
 from fsm.state import NONE, GroupClass, starting
@@ -58,8 +58,8 @@ class Roster:
         self.waiting: dict[int, Group] = {}
         """Per prompt, in the order in which they came to wait."""
         self.backing_off: dict[int, Group] = {}
-        self.ready: dict[GroupClass, list[tuple[int, Group]]] = {}
-        """Per class a heap by dispatch number: groups finish out of order."""
+        self.ready: dict[GroupClass, DispatchOrder[Group]] = {}
+        """Per class, in order of dispatch."""
         self.chunk: dict[int, Group] = {}
         """The chunk in training, in order of selection."""
         self.accumulated: list[Group] = []
@@ -138,31 +138,33 @@ class Roster:
     def make_ready(self, group: Group, group_class: GroupClass) -> None:
         """`group` is ready."""
         group.group_class = group_class
-        heap = self.ready.get(group_class)
-        if heap is None:
-            self.ready[group_class] = [(group.dispatch, group)]
-        else:
-            heappush(heap, (group.dispatch, group))
+        of_class = self.ready.get(group_class)
+        if of_class is None:
+            of_class = self.ready[group_class] = DispatchOrder()
+        of_class.add(group.dispatch, group)
 
     def select(self, picks: Picks) -> list[Group]:
         """The first groups of each class, in order of dispatch, become the chunk in training."""
         selected = []
         for group_class, groups in picks:
-            heap = self.ready[group_class]
-            selected += [heappop(heap)[1] for _ in range(groups)]
-            if not heap:
+            of_class = self.ready[group_class]
+            taken = of_class.take(groups)
+            if len(taken) != groups:
+                raise InvariantBroken(f"{len(taken)} groups of {group_class} are ready, selected {groups}")
+            selected += taken
+            if not of_class:
                 del self.ready[group_class]
         self.chunk = {group.prompt: group for group in selected}
         return selected
 
     def evict(self, picks: Picks) -> list[Group]:
         """All groups of the classes leave, in order of dispatch."""
-        evicted = []
+        evicted: list[Group] = []
         for group_class, groups in picks:
-            heap = self.ready.pop(group_class)
-            if len(heap) != groups:
-                raise InvariantBroken(f"{len(heap)} groups of {group_class} are ready, counted {groups}")
-            evicted += [group for _, group in sorted(heap, key=_dispatch)]
+            of_class = self.ready.pop(group_class)
+            if len(of_class) != groups:
+                raise InvariantBroken(f"{len(of_class)} groups of {group_class} are ready, counted {groups}")
+            evicted += of_class
         return evicted
 
     def abort(self, picks: Picks) -> list[Group]:
@@ -194,9 +196,8 @@ class Roster:
 
     def ready_groups(self) -> Iterator[Group]:
         """Ready groups, in order of dispatch within a class."""
-        for heap in self.ready.values():
-            for _, group in sorted(heap, key=_dispatch):
-                yield group
+        for of_class in self.ready.values():
+            yield from of_class
 
     def resume(self, start_weight: int) -> list[Group]:
         """C2: in flight starts again in its old slots and order; the open step's groups are ready again."""
@@ -220,10 +221,6 @@ class Roster:
         self.ready, self.chunk, self.accumulated = {}, {}, []
         self.again = deque(again)
         return hands
-
-
-def _dispatch(entry: tuple[int, Group]) -> int:
-    return entry[0]
 
 
 def _number(group: Group) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from heapq import heapify
 from typing import Any, cast
 
 from fsm import answers, pages
@@ -185,9 +184,7 @@ def _fill(roster: Roster, saved: Json) -> None:
         roster.in_flight[group.prompt] = group
         roster.back_off(group, group.group_class)
     for group in map(_group_from_json, saved["ready"]):
-        roster.ready.setdefault(group.group_class, []).append((group.dispatch, group))
-    for heap in roster.ready.values():
-        heapify(heap)
+        roster.make_ready(group, group.group_class)
     roster.chunk = {group.prompt: group for group in map(_group_from_json, saved["chunk"])}
     roster.accumulated = [_group_from_json(group) for group in saved["accumulated"]]
 

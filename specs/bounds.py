@@ -272,12 +272,15 @@ def _num_prompts(
 ) -> int:
     """Prompts of an epoch: data for `window` + `scope.steps` steps over all epochs, and a trailing batch (A5).
 
-    There is a trailing batch where the sampler takes one, unless it is known that the data has none.
+    There is a trailing batch where the sampler takes one, unless it is known that the data has none. A reserve of
+    more than a batch, which is held back before any step (P1), comes on top.
     """
     size, epochs = scaled.grpo.num_prompts_per_step, scaled.grpo.max_num_epochs
     batches = -(-(window + scope.steps) // epochs)
     failure = scaled.async_rl.rollout_failure
     uses_pool = failure.on_dropped_prompt == "replace" and known.uses_replacement_pool
     takes_trailing = uses_pool or known.closes_short_at_exhaustion
+    if uses_pool:
+        batches += max(0, -(-failure.replacement_reserve_prompts // size) - 1)
     has_trailing = takes_trailing if given is None else given % given_size > 0
     return batches * size + (1 if has_trailing and size > 1 else 0)

@@ -93,7 +93,10 @@ def check(
         raise typer.Exit(check_all(scope, bounds, processes, as_json))
     try:
         given = read_given(config, sampler, sampler_option or [], check_setup=setup_checks)
-        cases = cases_of(given.config, scope, given.num_prompts)
+        cases = [
+            case._replace(scaled=case.scaled._replace(kept=given.kept + case.scaled.kept))
+            for case in cases_of(given.config, scope, given.num_prompts)
+        ]
     except ConfigError as refused:
         _fail(str(refused))
     checked = _go_through(cases, bounds, processes, given, scope, quiet=as_json)

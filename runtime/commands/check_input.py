@@ -15,8 +15,13 @@ from fsm.errors import ConfigError
 from fsm.samplers.loading import sampler_name
 from fsm.setup import set_up
 from runtime.settings import DEFAULT_RUN, Settings, read_document
+from specs.bounds import Kept
 from specs.scenario import scenario_config
 from specs.scenario_file import ScenarioMistake, load_scenario
+
+
+_LOW = 0.01
+"""A fraction whose floor is one group, for any N up to 100."""
 
 
 class Given(NamedTuple):
@@ -28,6 +33,8 @@ class Given(NamedTuple):
     sampler: str
     num_prompts: int | None
     """Of an epoch; None where the file does not say."""
+    kept: tuple[Kept, ...] = ()
+    """What is checked otherwise than given, before anything is scaled."""
 
 
 def read_given(path: Path | None, sampler: str | None, options: Sequence[str], *, check_setup: bool) -> Given:
@@ -51,7 +58,31 @@ def read_given(path: Path | None, sampler: str | None, options: Sequence[str], *
         raise ConfigError(f"--sampler-option {options[0]} goes with --sampler module:ClassName")
     config = parse_config(document, model=model, check=check_setup)
     set_up(config, num_prompts or config.grpo.num_prompts_per_step, check=check_setup)
-    return Given("the default run" if path is None else str(path), config, sampler_name(config), num_prompts)
+    name = "the default run" if path is None else str(path)
+    kept: tuple[Kept, ...] = ()
+    if not check_setup and _is_refused(config):
+        config, kept = _without_floor(config)
+    return Given(name, config, sampler_name(config), num_prompts, kept)
+
+
+def _is_refused(config: RunConfig) -> bool:
+    try:
+        set_up(config, config.grpo.num_prompts_per_step)
+    except ConfigError:
+        return True
+    return False
+
+
+def _without_floor(config: RunConfig) -> tuple[RunConfig, tuple[Kept, ...]]:
+    """With a floor of one group: a run that is stopped at its first loss (L6) never shows why setup refuses it."""
+    given = config.async_rl.rollout_failure.min_step_batch_fraction
+    document = config.model_dump(include={"grpo", "async_rl"})
+    correction = config.loss_fn.use_importance_sampling_correction
+    document["loss_fn"] = {"use_importance_sampling_correction": correction}
+    document["async_rl"]["rollout_failure"]["min_step_batch_fraction"] = _LOW
+    keeps = "setup refuses the run; a stop at the floor would hide why"
+    note = Kept("async_rl.rollout_failure.min_step_batch_fraction", given, _LOW, keeps)
+    return parse_config(document, check=False), (note,)
 
 
 def _module_of(file: Path) -> str:
