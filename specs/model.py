@@ -24,11 +24,11 @@ from fsm import answers, own_moves, pages
 from fsm.answers import Done
 from fsm.laws import Laws
 from fsm.moves import FailureKind
-from fsm.prompt_group import Tally
+from fsm.prompt_group import PROMPT_GROUP, Tally
 from fsm.samplers.protocol import labels_of
 from fsm.state import GroupClass, State, is_over
 from fsm.table import Fairness, Table, Value, fire
-from fsm.trainer import TrainerState
+from fsm.trainer import TRAINER, TrainerState
 
 
 class Answer(NamedTuple):
@@ -66,19 +66,26 @@ class World(NamedTuple):
     crash: CrashFrom = CrashFrom.OWN_SNAPSHOT
 
 
+def _declared(table: Table[Any, Any], event: str) -> Fairness:
+    """The fairness of the table's rules for the event, which is one for all of them."""
+    [fairness] = {rule.fairness for rule in table.rules if rule.event == event}
+    return fairness
+
+
 FAIRNESS: Mapping[str, Fairness] = {
-    "commit": Fairness.WEAK,
-    "filter": Fairness.NONE,
+    "commit": _declared(PROMPT_GROUP, "commit"),
+    "filter": _declared(PROMPT_GROUP, "filter"),
+    "end_backoff": _declared(PROMPT_GROUP, "start"),
+    "drop": _declared(PROMPT_GROUP, "drop"),
+    "skip": _declared(PROMPT_GROUP, "drop"),
+    "claim_failed": _declared(PROMPT_GROUP, "claim_failed"),
+    "chunk_trained": _declared(TRAINER, "chunk_trained"),
+    "step_finished": _declared(TRAINER, "step_finished"),
+    "weights_synced": _declared(TRAINER, "weights_synced"),
+    # No rule of a table, and nothing that a run could count on:
     "retry": Fairness.NONE,
     "back_off": Fairness.NONE,
-    "end_backoff": Fairness.WEAK,
-    "drop": Fairness.NONE,
-    "skip": Fairness.NONE,
     "late": Fairness.NONE,
-    "claim_failed": Fairness.NONE,
-    "chunk_trained": Fairness.WEAK,
-    "step_finished": Fairness.WEAK,
-    "weights_synced": Fairness.WEAK,
     "save": Fairness.NONE,
     "crash": Fairness.NONE,
 }
