@@ -14,7 +14,9 @@ import typer
 from runtime.commands.check import CheckCommand, check
 from runtime.commands.diagram import diagram
 from runtime.commands.explain import explain_command
+from runtime.commands.export import export_command
 from runtime.commands.replay import replay_command
+from runtime.commands.report import report_command
 from runtime.commands.scenario import scenario_app
 from runtime.commands.status import status_command
 from runtime.commands.trace import trace
@@ -37,6 +39,8 @@ app.command("diagram")(diagram)
 app.command("trace")(trace)
 app.command("replay")(replay_command)
 app.command("explain")(explain_command)
+app.command("report")(report_command)
+app.command("export")(export_command)
 app.command("status")(status_command)
 
 

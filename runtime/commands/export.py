@@ -1,0 +1,44 @@
+"""`evenstep export`: a run for other viewers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from runtime.commands.written import WRONG_USE, NotWritten, write_beside
+from runtime.reporting.collect import collect
+from runtime.reporting.perfetto import write_events
+from runtime.tracing.header import TraceUnreadable
+from runtime.tracing.reader import open_trace
+from runtime.tracing.show import printable
+
+UNREADABLE = 1
+"""Exit code."""
+
+
+def export_command(
+    file: Annotated[Path, typer.Argument(help="trace.jsonl of a run, or the directory that it is in.", metavar="FILE")],
+    perfetto: Annotated[
+        Path, typer.Option("--perfetto", help="Where the trace events go, for ui.perfetto.dev.", metavar="FILE")
+    ],
+) -> None:
+    """Write a run as trace events, which the Perfetto viewer shows: tracks per worker, for the trainer and for steps;
+    flows from a group to the step that trained it; counters for in flight, ready, pool and queue.
+
+    Exit codes: 0 written, 1 the file can't be read, 2 the events can't be written, or the command was used wrongly.
+
+    Example: evenstep export runs/today --perfetto today.json
+    """
+    try:
+        collected = collect(open_trace(file))
+        events: list[int] = []
+        write_beside(perfetto, lambda opened: events.append(write_events(collected, opened)))
+    except TraceUnreadable as error:
+        typer.echo(f"evenstep export: {printable(str(error), widest=2_000)}", err=True)
+        raise typer.Exit(UNREADABLE) from None
+    except NotWritten as error:
+        typer.echo(f"evenstep export: {printable(str(error), widest=2_000)}", err=True)
+        raise typer.Exit(WRONG_USE) from None
+    typer.echo(printable(f"{perfetto}: {events[0]:,} events; open it at ui.perfetto.dev", widest=2_000))

@@ -1,0 +1,198 @@
+"""One pass over a trace: everything that a report or an export shows, in columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fsm.core import Transition
+from fsm.errors import ConfigError
+from fsm.events import Begin
+from fsm.moves import RunCompleted, RunStopped
+from fsm.prompt_group import GroupState
+from fsm.state import Limits
+from fsm.trainer import TrainerState
+from runtime.reporting.attempts import Attempts
+from runtime.reporting.columns import Columns, milliseconds
+from runtime.reporting.counters import Counters
+from runtime.reporting.happenings import Happenings
+from runtime.reporting.phases import Phases, cause_of
+from runtime.reporting.steps import metric_columns, steps_of
+from runtime.reporting.texts import Texts
+from runtime.tracing.header import TraceUnreadable, setup_of
+from runtime.tracing.notes import AttemptsPlaced, GroupReceived
+from runtime.tracing.reader import TraceFile
+from runtime.tracing.records import NoteRecord, Record, SnapshotRecord, TransitionRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What a trace holds. Times are milliseconds since it was opened."""
+
+    trace: TraceFile
+    attempts: Attempts
+    counters: Counters
+    phases: Phases
+    happenings: Happenings
+    steps: Columns
+    metrics: Columns
+    texts: Texts
+    limits: Limits | None
+    """None where the run's custom sampler cannot be loaded here, whose demands they depend on."""
+    records: int
+    first_seq: int
+    begun: int
+    """Of the first record."""
+    ended: int
+    """Of the last record."""
+    over: bool
+    """The run is completed or stopped."""
+
+
+def collect(trace: TraceFile) -> Collected:
+    """Read a trace from its beginning to its end.
+
+    Raises TraceUnreadable: it has no record, is damaged before its last line, or holds what no run writes.
+    """
+    limits = _limits(trace)
+    gathering = _Gathering(limits)
+    first: Record | None = None
+    last: Record | None = None
+    records = 0
+    for record in trace.records():
+        if first is None:
+            first = record
+            gathering.open(trace, record)
+        _take(trace, gathering, record)
+        last, records = record, records + 1
+    if first is None or last is None:
+        raise TraceUnreadable(f"{trace.path} has no record: its process died before anything happened")
+    ended = milliseconds(last.monotonic_s)
+    gathering.close(ended)
+    return Collected(
+        trace=trace,
+        attempts=gathering.attempts,
+        counters=gathering.counters,
+        phases=gathering.phases,
+        happenings=gathering.happenings,
+        steps=steps_of(gathering.attempts.rows, gathering.phases),
+        metrics=metric_columns(gathering.happenings.metrics),
+        texts=gathering.texts,
+        limits=limits,
+        records=records,
+        first_seq=first.seq,
+        begun=milliseconds(first.monotonic_s),
+        ended=ended,
+        over=gathering.over,
+    )
+
+
+def _limits(trace: TraceFile) -> Limits | None:
+    try:
+        return setup_of(trace.header).limits
+    except ConfigError:
+        return None
+
+
+def _take(trace: TraceFile, gathering: _Gathering, record: Record) -> None:
+    try:
+        gathering.record(record)
+    except (TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowError) as error:
+        raise TraceUnreadable(
+            f"{trace.path}: record {record.seq} holds what no run writes: {type(error).__name__}: {error}"
+        ) from error
+
+
+class _Gathering:
+    """Everything that is told of the records, and the time between them."""
+
+    def __init__(self, limits: Limits | None) -> None:
+        self.texts = Texts()
+        self.attempts = Attempts(self.texts)
+        self.counters = Counters()
+        self.phases = Phases()
+        self.happenings = Happenings(self.texts)
+        self.over = False
+        self._max_buffered = None if limits is None else limits.max_buffered
+        self._before = 0
+        self._unplaced = True
+        """No snapshot was seen yet of a trace that has no beginning."""
+
+    def open(self, trace: TraceFile, record: Record) -> None:
+        """The first record is known: does the trace have the run's beginning?"""
+        self._before = milliseconds(record.monotonic_s)
+        if record.seq != 0:
+            return
+        self._unplaced = False
+        saved = trace.header["snapshot"]
+        self.counters.begin(saved)
+        if saved is not None:
+            self.attempts.adopt(saved, None)
+
+    def record(self, record: Record) -> None:
+        """One record."""
+        now = milliseconds(record.monotonic_s)
+        match record:
+            case TransitionRecord(transition=transition):
+                self._pass_time(now)
+                self._transition(now, transition)
+            case NoteRecord(note=note):
+                if type(note) is AttemptsPlaced:
+                    self.attempts.placed(note)
+                elif type(note) is GroupReceived:
+                    self.attempts.received(note)
+                else:
+                    self.happenings.note(now, note)
+            case SnapshotRecord():
+                self._snapshot(record)
+
+    def close(self, now: int) -> None:
+        """The last record was told."""
+        self._pass_time(now)
+        self.phases.finish(now)
+        self.counters.sample(now)
+
+    def _transition(self, now: int, transition: Transition) -> None:
+        if type(transition.event) is Begin:
+            self.phases.begin(self.counters.version, now)
+        self.attempts.transition(now, transition)
+        self.counters.transition(now, transition.moves)
+        self.phases.transition(now, transition)
+        self.happenings.transition(now, transition)
+        self.over = self.over or any(isinstance(move, RunCompleted | RunStopped) for move in transition.moves[-1:])
+
+    def _pass_time(self, now: int) -> None:
+        """Between two events nothing changes, so what the trainer waited for is what it waited for all the while."""
+        for_ms, self._before = now - self._before, now
+        busy = self.phases.now
+        if for_ms <= 0 or busy is None or busy[0] is not TrainerState.ASSEMBLING or self.over:
+            return
+        counts = self.counters.counts
+        in_flight = counts[GroupState.IN_FLIGHT]
+        cause = cause_of(
+            running=len(self.attempts.running),
+            in_flight=in_flight,
+            buffered=in_flight + counts[GroupState.READY],
+            max_buffered=self._max_buffered,
+            gate_open=self.counters.gate_open,
+        )
+        self.phases.waited(cause, for_ms)
+
+    def _snapshot(self, record: SnapshotRecord) -> None:
+        if not self._unplaced:
+            return
+        self._unplaced = False
+        self.counters.snapshot(record.snapshot)
+        self.attempts.adopt(record.snapshot, record.vitals)
+        status, version = record.snapshot["state"]["trainer"]
+        if self.phases.now is None:
+            since = milliseconds(record.vitals["trainer_since_s"])
+            step = version - 1 if status == TrainerState.SYNCING else version
+            self.phases.now = (TrainerState(status), step, since)
+
+
+def rows_of(table: Columns) -> Iterator[dict[str, float]]:
+    """Rows by name, for tests and for writing out."""
+    names = list(table.columns)
+    for values in zip(*table.columns.values(), strict=True):
+        yield dict(zip(names, values, strict=True))
