@@ -225,6 +225,7 @@ class Controller:
             await control.run(pumps)
         rl_s = (recorder.last_close_s or time.monotonic()) - began_s
         cpu_s = time.process_time() - began_cpu_s
+        trace_cpu_s = recorder.trace_cpu_s
         recorder.finish()
         await pumps.generation.stop()
         interrupted = not is_over(core.state)
@@ -242,7 +243,8 @@ class Controller:
             balance=balance_sheet(core),
             rl_s=rl_s,
             core_s=control.core_s,
-            control_cpu_s=cpu_s,
+            controller_cpu_s=cpu_s,
+            trace_cpu_s=trace_cpu_s,
             late_answers=control.late_answers,
             worker_restarts=recorder.workers_lost,
             trace=self._trace,

@@ -48,9 +48,11 @@ class Outcome:
     rl_s: float
     """From the first rollout to the end of the last step."""
     core_s: float
-    """Of these, in the core and its observers."""
-    control_cpu_s: float
-    """Of these, the controller's process was computing: core, pumps and calls."""
+    """CPU time of the core and its observers in that time."""
+    controller_cpu_s: float
+    """CPU time of the controller's whole process in that time, Ray's threads included."""
+    trace_cpu_s: float
+    """Of these, of the thread that writes the trace."""
     late_answers: int
     worker_restarts: int
     trace: Path | None

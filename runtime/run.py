@@ -60,7 +60,8 @@ class RunResult:
             "status": outcome.status,
             "error": outcome.error,
             "core_s": round(outcome.core_s, 3),
-            "control_cpu_s": round(outcome.control_cpu_s, 3),
+            "controller_cpu_s": round(outcome.controller_cpu_s, 3),
+            "trace_cpu_s": round(outcome.trace_cpu_s, 3),
             "late_answers": outcome.late_answers,
             "worker_restarts": outcome.worker_restarts,
         }

@@ -74,6 +74,11 @@ class RunRecorder:
         self._unmetered.clear()
         return self._meter
 
+    @property
+    def trace_cpu_s(self) -> float:
+        """CPU time of the thread that writes the trace."""
+        return self._trace.writing_cpu_s
+
     def received(self, receipt: GroupReceipt) -> None:
         """See Recorder."""
         self._progress_s = time.monotonic()

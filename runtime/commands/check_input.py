@@ -19,7 +19,6 @@ from specs.bounds import Kept
 from specs.scenario import scenario_config
 from specs.scenario_file import ScenarioMistake, load_scenario
 
-
 _LOW = 0.01
 """A fraction whose floor is one group, for any N up to 100."""
 

@@ -67,6 +67,8 @@ class Trace:
         saved = header["snapshot"]
         self._closed_steps = 0 if saved is None else len(saved["closed"])
         """In snapshots so far."""
+        self.writing_cpu_s = 0.0
+        """CPU time spent on encoding and writing, off the control path."""
         self._failure: Exception | None = None
         self._taking = True
         """False once it is closed or writing has failed."""
@@ -184,6 +186,7 @@ class Trace:
         with self._writing:
             if not self._taken or self._failure is not None:
                 return
+            began_s = time.thread_time()
             try:
                 while self._taken:
                     self._write(self._taken.popleft())
@@ -191,6 +194,8 @@ class Trace:
                     self._file.flush()
             except Exception as error:
                 self._failure, self._taking = error, False
+            finally:
+                self.writing_cpu_s += time.thread_time() - began_s
 
     def _write(self, taken: _Taken) -> None:
         text = self._line(taken)
