@@ -5,6 +5,7 @@ What a move takes from one place to another is read off the table of PromptGroup
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -67,12 +68,13 @@ class Counters:
         """That the run began with."""
         self._anchored = False
         """The counts are absolute."""
+        self._gate_known = False
 
     def begin(self, saved: Json | None) -> None:
         """The trace has the run's beginning: afresh, or from what it was restored from."""
         if saved is not None:
             self._take(saved)
-        self._anchored = True
+        self._anchored = self._gate_known = True
 
     def transition(self, now: int, done: tuple[Move, ...]) -> None:
         """One applied event."""
@@ -93,6 +95,7 @@ class Counters:
                 rows[name][row] += shift
         for row in range(len(rows)):
             rows["dispatch_index"][row] += self.dispatch_index - index
+        self._gate_was(self.gate_open)
         self._anchored = True
 
     def sample(self, now: int) -> None:
@@ -133,11 +136,19 @@ class Counters:
             self._carry("admit_spares" if move.from_spares else "admit", move.groups)
             self.dispatch_index += 1
         elif type(move) is moves.GateMoved:
+            self._gate_was(not move.open)
             self.gate_open = move.open
         elif kind is moves.RunResumed:
             self._carry("take_back", self.counts[GroupState.SELECTED])
         elif kind is moves.RunRegenerated:
             self._regenerate()
+
+    def _gate_was(self, is_open: bool) -> None:
+        """What the gate was up to here, where that was not known."""
+        if not self._gate_known:
+            self._gate_known = True
+            gates = self.rows["gate"]
+            gates[:] = array(gates.typecode, [is_open] * len(gates))
 
     def _carry(self, event: str, groups: int) -> None:
         source, dest = _ENDS[event]

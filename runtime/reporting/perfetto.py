@@ -8,9 +8,10 @@ opened; what took no time takes one.
 
 from __future__ import annotations
 
+import heapq
 import json
 from collections.abc import Iterable, Iterator
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from fsm.prompt_group import GroupState
 from fsm.state import NONE
@@ -36,17 +37,23 @@ def events_of(collected: Collected) -> Iterator[Event]:
     """All events: first the names of tracks, then the rest in order of time; of one time, what encloses comes first."""
     lanes = lanes_of(collected.attempts.rows, collected.ended)
     yield from _names(collected, lanes.workers)
-    timed = [
-        *_steps(collected),
-        *_phases(collected),
-        *_calls(collected),
-        *_attempts(collected, lanes.lane),
-        *_flows(collected, lanes.lane),
-        *_counters(collected),
-        *_marks(collected),
-    ]
-    timed.sort(key=lambda event: (event["ts"], event["ph"] != "X", -event.get("dur", 0)))
-    yield from timed
+    trained = _trained(collected, lanes.lane)
+    yield from heapq.merge(
+        sorted(_steps(collected), key=_order),
+        sorted(_phases(collected), key=_order),
+        _calls(collected),
+        _attempts(collected, lanes.lane),
+        (_flow_event("s", flow, flow.begun_us, flow.worker, flow.lane) for flow in _by(trained, "begun_us")),
+        (_flow_event("t", flow, flow.training_us, TRAINER, MAIN) for flow in _by(trained, "training_us")),
+        (_flow_event("f", flow, flow.closes_us, STEPS, MAIN) for flow in _by(trained, "closes_us")),
+        _counters(collected),
+        _marks(collected),
+        key=_order,
+    )
+
+
+def _order(event: Event) -> tuple[int, bool, int]:
+    return event["ts"], event["ph"] != "X", -event.get("dur", 0)
 
 
 def write_events(collected: Collected, opened: IO[str]) -> int:
@@ -134,39 +141,68 @@ def _calls(collected: Collected) -> Iterator[Event]:
 
 
 def _attempts(collected: Collected, lanes: dict[int, int]) -> Iterator[Event]:
-    for number, row in enumerate(rows_of(collected.attempts.rows)):
-        if number not in lanes:
-            continue
+    table = collected.attempts.rows
+    for number in sorted(lanes, key=lambda number: (table["begun"][number], number)):
+        row = {name: column[number] for name, column in table.columns.items()}
         about: Event = {name: row[name] for name in ("prompt", "dispatch", "weight", "tokens", "rollouts", "correct")}
-        about |= {"group": row["slot"], "became": STATES[int(row["state"])]}
+        about |= {"group": row["slot"], "became": STATES[row["state"]]}
         if row["finished"] and row["reward"] == row["reward"]:
             about |= {"reward": row["reward"]}
         if row["error"] != NOT_YET:
-            about |= {"error": collected.texts.kept[int(row["error"])]}
-        place = (_process(int(row["worker"])), lanes[number] + 1)
-        yield _slice(*place, int(row["begun"]), _end(collected, row["ended"]), f"prompt {row['prompt']}", about)
+            about |= {"error": collected.texts.kept[row["error"]]}
+        place = (_process(row["worker"]), lanes[number] + 1)
+        yield _slice(*place, row["begun"], _end(collected, row["ended"]), f"prompt {row['prompt']}", about)
 
 
-def _flows(collected: Collected, lanes: dict[int, int]) -> Iterator[Event]:
-    """From the beginning of an attempt, to the beginning of its chunk's training, to the step as it closes.
+class _Flow(NamedTuple):
+    """A trained group."""
 
-    A chunk that took no time has no slice to go over.
-    """
-    steps = {row["step"]: row for row in rows_of(collected.steps) if row["closed"] != NOT_YET}
+    number: int
+    worker: int
+    """Its process."""
+    lane: int
+    """Its track."""
+    begun_us: int
+    training_us: int
+    """NONE where its chunk took no time and so has no slice."""
+    closes_us: int
+
+
+def _trained(collected: Collected, lanes: dict[int, int]) -> list[_Flow]:
+    """From the beginning of an attempt, to the beginning of its chunk's training, to the step as it closes."""
+    steps = {row["step"]: _within_step(collected, row) for row in rows_of(collected.steps) if row["closed"] != NOT_YET}
+    phases, attempts = collected.phases.rows, collected.attempts.rows
     training = TrainerState.TRAINING
-    phases = collected.phases.rows
     chunks = {begun for phase, begun in zip(phases["phase"], phases["begun"], strict=True) if phase == training}
-    for number, row in enumerate(rows_of(collected.attempts.rows)):
-        step = steps.get(row["step"])
-        if row["state"] != GroupState.TRAINED or number not in lanes or row["step"] == NONE or step is None:
+    flows = []
+    for number, lane in lanes.items():
+        step = attempts["step"][number]
+        if attempts["state"][number] != GroupState.TRAINED or step not in steps:
             continue
-        flow = {"cat": "group", "name": "trained", "id": number}
-        place = {"pid": _process(int(row["worker"])), "tid": lanes[number] + 1}
-        begun = _us(int(row["begun"]))
-        yield {"ph": "s", "ts": begun, **place, **flow}
-        if row["left"] in chunks:
-            yield {"ph": "t", "ts": _us(int(row["left"])), "pid": TRAINER, "tid": MAIN, "bp": "e", **flow}
-        yield {"ph": "f", "ts": max(begun, _within_step(collected, step)), "pid": STEPS, "tid": MAIN, "bp": "e", **flow}
+        begun_us, left = _us(attempts["begun"][number]), attempts["left"][number]
+        place = (_process(attempts["worker"][number]), lane + 1)
+        training_us = _us(left) if left in chunks else NONE
+        flows.append(_Flow(number, *place, begun_us, training_us, max(begun_us, steps[step])))
+    return flows
+
+
+def _by(flows: list[_Flow], when: str) -> list[_Flow]:
+    """In order of one of their times; without those that have none."""
+    place = _Flow._fields.index(when)
+    return sorted((flow for flow in flows if flow[place] != NONE), key=lambda flow: (flow[place], flow.number))
+
+
+def _flow_event(phase: str, flow: _Flow, ts: int, pid: int, tid: int) -> Event:
+    binding = {} if phase == "s" else {"bp": "e"}
+    return {
+        "ph": phase,
+        "ts": ts,
+        "pid": pid,
+        "tid": tid,
+        "cat": "group",
+        "name": "trained",
+        "id": flow.number,
+    } | binding
 
 
 def _within_step(collected: Collected, step: dict[str, float]) -> int:

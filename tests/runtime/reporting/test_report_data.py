@@ -162,6 +162,20 @@ def test_a_dump_without_its_beginning_is_put_right_by_its_snapshot(tmp_path: Pat
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("ring_records", [25, 40, 90])
+def test_counters_of_a_dump_are_those_of_the_whole_trace(tmp_path: Path, sampler: str, ring_records: int) -> None:
+    path = tmp_path / "trace.jsonl"
+    with recording(path, small_config(sampler), 60, snapshot_every=10_000, ring_records=ring_records) as run:
+        wander(run, 5, 70)
+        ring = collected(run.trace.dump())
+    whole = {row["t"]: row for row in rows_of(collected(path).counters.rows)}
+    rows = [row for row in rows_of(ring.counters.rows) if row["t"] in whole]
+    assert ring.first_seq > 0
+    assert len(rows) >= 2
+    assert rows == [whole[row["t"]] for row in rows]
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
 def test_a_resumed_run_begins_with_what_it_was_restored_from(tmp_path: Path, sampler: str) -> None:
     """C2"""
     world = world_of(small_config(sampler), 60)

@@ -1,0 +1,249 @@
+"""How long a report of a thousand steps and a hundred thousand groups takes to make and to open, and how it moves.
+
+The real core runs on a simulated clock: eight workers with twenty rollouts each at once, whose durations have a long
+tail, a fifth of the groups filtered, some attempts that fail, a trainer that takes its time. The page is opened from
+its file in a headless chromium, a fresh one each time; "opened" is when all charts are drawn, counted from when the
+browser began to load the page. "Moving" zooms and moves the timeline once a frame, with all groups in view and close
+by.
+
+    pip install playwright && apt-get install chromium
+    python benchmarks/report_open.py --keep /tmp/large
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import random
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+from fsm.core import Core, Transition
+from fsm.effects import FinishStep, StartBackoff, StartRollout, SyncWeights, TrainChunk
+from fsm.errors import LateAnswer
+from fsm.events import (
+    Attempt,
+    BackoffOver,
+    Begin,
+    ChunkTrained,
+    Event,
+    FailureKind,
+    GroupFailed,
+    GroupFinished,
+    GroupRecord,
+    StepFinished,
+    SyncFinished,
+)
+from fsm.setup import set_up
+from fsm.state import is_over
+from runtime.reporting.collect import collect
+from runtime.reporting.page import page_of
+from runtime.reporting.verdict import verdict_of
+from runtime.settings import load_settings
+from runtime.step_record import StepRecord
+from runtime.tracing import writer
+from runtime.tracing.config import TraceConfig
+from runtime.tracing.header import make_header
+from runtime.tracing.notes import AttemptsPlaced, CallBegan, CallEnded, GroupReceived, Note, WorkerStarted
+from runtime.tracing.reader import open_trace
+from specs.closing import outlook
+
+SIBLINGS = 16
+WORKERS = tuple(f"generation-{number}" for number in range(8))
+NUM_PROMPTS = 1_000_000_000
+FRAMES = 120
+_MOVE = """
+async ([name, keys, frames]) => {
+  const plot = document.querySelector(`.plot[aria-label^="${name}"]`), took = [];
+  plot.scrollIntoView({ block: "center" });
+  const frame = () => new Promise((resolve) => requestAnimationFrame(() => resolve(performance.now())));
+  let before = await frame();
+  for (let each = 0; each < frames; each++) {
+    const key = keys[each % keys.length], shiftKey = key.startsWith("Shift");
+    plot.dispatchEvent(new KeyboardEvent("keydown", { key: key.replace("Shift", ""), shiftKey }));
+    const now = await frame();
+    took.push(now - before);
+    before = now;
+  }
+  return took;
+}
+"""
+
+
+class SimulatedRun:
+    """A run on a simulated clock, written down."""
+
+    def __init__(self, steps: int, groups_per_step: int, clock: list[float]) -> None:
+        changes = [f"grpo.num_prompts_per_step={groups_per_step}", f"grpo.max_num_steps={steps}"]
+        self.settings = load_settings(None, [*changes, "async_rl.rollout_failure.replacement_reserve_prompts=64"])
+        self.chance = random.Random(0)
+        self.clock = clock
+        self.due: list[tuple[float, int, Callable[[], None]]] = []
+        self.numbers = 0
+        self.busy = dict.fromkeys(WORKERS, 0)
+
+    def write(self, trace: writer.Trace) -> None:
+        """Run until it is over."""
+        self.trace = trace
+        for worker in WORKERS:
+            trace.note(WorkerStarted(worker))
+        self.core = Core(set_up(self.settings, NUM_PROMPTS), observer=self._observe)
+        self._apply(Begin())
+        while self.due and not is_over(self.core.state):
+            when, _, act = heapq.heappop(self.due)
+            self.clock[0] = max(self.clock[0], when)
+            act()
+
+    def _observe(self, transition: Transition) -> None:
+        self.trace.observe(transition, self.core)
+
+    def _after(self, delay_s: float, act: Callable[[], None]) -> None:
+        self.numbers += 1
+        heapq.heappush(self.due, (self.clock[0] + delay_s, self.numbers, act))
+
+    def _apply(self, event: Event) -> None:
+        for effect in self.core.apply(event):
+            match effect:
+                case StartRollout(attempt):
+                    self._start(attempt)
+                case StartBackoff(attempt, delay_s):
+                    self._after(delay_s, lambda attempt=attempt: self._apply(BackoffOver(attempt)))  # type: ignore[misc]
+                case TrainChunk(_, chunk, groups):
+                    event_then = ChunkTrained(chunk)
+                    self._after(0.05 * len(groups), lambda then=event_then: self._apply(then))  # type: ignore[misc]
+                case FinishStep(step):
+                    self._after(0.6, lambda step=step: self._apply(StepFinished(step)))  # type: ignore[misc]
+                case SyncWeights(version):
+                    self._sync(version)
+
+    def _start(self, attempt: Attempt) -> None:
+        worker = min(WORKERS, key=lambda name: self.busy[name])
+        self.busy[worker] += 1
+        self.trace.note(AttemptsPlaced(worker, (attempt,)))
+        took_s = self.chance.lognormvariate(1.2, 0.6)
+        self._after(took_s, lambda: self._answer(attempt, worker, took_s))
+
+    def _answer(self, attempt: Attempt, worker: str, took_s: float) -> None:
+        self.busy[worker] -= 1
+        what = self.chance.random()
+        try:
+            if what < 0.01:
+                self._apply(GroupFailed(attempt, FailureKind.INFRA, f"{worker}: the engine's process was killed"))
+                return
+            correct = self.chance.choice((0, SIBLINGS)) if what < 0.2 else self.chance.randrange(1, SIBLINGS)
+            mean = correct / SIBLINGS
+            tokens = int(SIBLINGS * took_s * 60)
+            record = GroupRecord(attempt.prompt, tokens, mean, (mean * (1 - mean)) ** 0.5)
+            self._apply(GroupFinished(attempt, correct in (0, SIBLINGS), record))
+        except LateAnswer:
+            return
+        weight = self.core.state.trainer.version
+        longest = int(took_s * 90)
+        received = (SIBLINGS, correct, longest, 0, weight, round(took_s, 3), 0.01)
+        self.trace.note(GroupReceived(attempt.prompt, worker, *received))
+
+    def _sync(self, version: int) -> None:
+        def note(note: Note) -> Callable[[], None]:
+            return lambda: self.trace.note(note)
+
+        def synced() -> None:
+            self.trace.note(CallEnded("load", version))
+            self._apply(SyncFinished(version))
+            self.trace.note(self._metrics(version - 1))
+
+        self.trace.note(CallBegan("publish", version))
+        self._after(0.3, note(CallEnded("publish", version)))
+        self._after(0.3, note(CallBegan("load", version)))
+        self._after(0.9, synced)
+
+    def _metrics(self, step: int) -> StepRecord:
+        values: dict[str, Any] = {name: self.chance.random() for name in StepRecord.__slots__}
+        return StepRecord(**{**values, "step": step, "gate": "open", "worker_idle_share": {}})
+
+
+def write(path: Path, steps: int, groups_per_step: int) -> None:
+    """A trace of so many steps."""
+    clock = [0.0]
+    began = time.time()
+    run = SimulatedRun(steps, groups_per_step, clock)
+    times = SimpleNamespace(monotonic=lambda: clock[0], time=lambda: began + clock[0], thread_time=time.thread_time)
+    header = make_header(run.settings, num_prompts=NUM_PROMPTS, seeds={"run": 0})
+    with patch.object(writer, "time", times), writer.Trace(path, header, TraceConfig(max_bytes=None)) as trace:
+        run.write(trace)
+
+
+def make(trace: Path, output: Path) -> None:
+    """Write the report, and say what it took."""
+    began_s = time.process_time()
+    opened = open_trace(trace)
+    told = collect(opened)
+    collected_s = time.process_time() - began_s
+    page = page_of(told, verdict_of(opened, outlook))
+    output.write_text(page, encoding="ascii")
+    made_s = time.process_time() - began_s
+    print(
+        f"trace   {trace.stat().st_size / 1e6:.0f} MB, {told.records:,} records: {len(told.steps):,} steps, "
+        f"{len(told.attempts.rows):,} attempts of groups, {len(told.counters.rows):,} states of the counters"
+    )
+    print(f"page    {len(page) / 1e6:.1f} MB, made in {made_s:.1f} s of CPU time (reading {collected_s:.1f} s)")
+
+
+def open_and_move(output: Path, times: int) -> None:
+    """Open the page in a browser a few times, and move about in it."""
+    from playwright.sync_api import sync_playwright
+
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    opened_ms: list[int] = []
+    with sync_playwright() as started:
+        for _ in range(times):
+            browser = started.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+            page = browser.new_page(viewport={"width": 1400, "height": 1000})
+            page.goto(output.resolve().as_uri())
+            page.wait_for_selector("html[data-drawn-ms]", timeout=60_000)
+            opened_ms.append(int(page.evaluate("() => document.documentElement.dataset.drawnMs")))
+            if len(opened_ms) == times:
+                _move_about(page)
+            browser.close()
+    print(f"opened  {sorted(opened_ms)} ms after the browser began to load it; median {statistics.median(opened_ms)}")
+
+
+def _move_about(page: Any) -> None:
+    paths = {
+        "all groups in view, zooming a little": ["+", "-"],
+        "zooming in by half and out again": ["+"] * 12 + ["-"] * 12,
+        "close by, moving on": ["ShiftArrowRight"],
+    }
+    for name, keys in paths.items():
+        took = sorted(page.evaluate(_MOVE, ["Groups by worker", keys, FRAMES]))
+        p99 = took[int(len(took) * 0.99) - 1]
+        print(f"moving  {name}: a frame takes {statistics.median(took):.1f} ms, median; {p99:.1f} ms, 99th percentile")
+        if name.startswith("zooming in"):
+            page.evaluate(_MOVE, ["Groups by worker", ["+"], 9])
+
+
+def main() -> None:
+    """Make a trace and its report, open it, and print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=1_000)
+    parser.add_argument("--groups", type=int, default=80, help="N; a quarter more are finished for each")
+    parser.add_argument("--times", type=int, default=5, help="how often the page is opened")
+    parser.add_argument("--keep", type=Path, help="where trace and page are kept; a trace that is there is used again")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = options.keep or Path(name)
+        folder.mkdir(parents=True, exist_ok=True)
+        if not (folder / "trace.jsonl").exists():
+            write(folder / "trace.jsonl", options.steps, options.groups)
+        make(folder / "trace.jsonl", folder / "report.html")
+        open_and_move(folder / "report.html", options.times)
+
+
+if __name__ == "__main__":
+    main()
