@@ -15,6 +15,7 @@ from runtime.reporting.columns import NO_WORKER, NOT_YET, Columns, milliseconds
 from runtime.reporting.texts import Texts
 from runtime.tracing.kinds import Json
 from runtime.tracing.notes import AttemptsPlaced, GroupReceived
+from runtime.tracing.show import printable
 
 RETRIED = len(GroupState)
 """The state of an attempt that failed and is followed by another; the others are those of `GroupState`."""
@@ -66,7 +67,7 @@ class Attempts:
     def __init__(self, texts: Texts) -> None:
         self.rows = Columns(COLUMNS)
         self.workers: list[str] = []
-        """By number."""
+        """Names by number, printable."""
         self.running: dict[int, int] = {}
         """Rows of attempts that run, by dispatch number."""
         self._texts = texts
@@ -133,7 +134,7 @@ class Attempts:
         known = self._worker_numbers.get(name)
         if known is None:
             known = self._worker_numbers[name] = len(self.workers)
-            self.workers.append(name)
+            self.workers.append(printable(str(name)))
         return known
 
     def _new(self, prompt: int, dispatch: int, slot: int, weight: int, target: int, begun: int) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import TracebackType
+from typing import NamedTuple
 
 from fsm.core import Transition
 from fsm.errors import ConfigError
@@ -20,9 +22,25 @@ from runtime.reporting.phases import Phases, cause_of
 from runtime.reporting.steps import metric_columns, steps_of
 from runtime.reporting.texts import Texts
 from runtime.tracing.header import TraceUnreadable, setup_of
+from runtime.tracing.kinds import Json
 from runtime.tracing.notes import AttemptsPlaced, GroupReceived
 from runtime.tracing.reader import TraceFile
 from runtime.tracing.records import NoteRecord, Record, SnapshotRecord, TransitionRecord
+
+
+class Shape(NamedTuple):
+    """What the header says of the run."""
+
+    sampler: str
+    size: int
+    """N."""
+    generations: int
+    """Rollouts of a group."""
+    incarnation: int
+    """How many times the run was resumed before."""
+    config: Json
+    seeds: Json
+    packages: Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +48,7 @@ class Collected:
     """What a trace holds. Times are milliseconds since it was opened."""
 
     trace: TraceFile
+    shape: Shape
     attempts: Attempts
     counters: Counters
     phases: Phases
@@ -54,29 +73,35 @@ def collect(trace: TraceFile) -> Collected:
 
     Raises TraceUnreadable: it has no record, is damaged before its last line, or holds what no run writes.
     """
-    limits = _limits(trace)
+    with _refusing(trace, "its header"):
+        shape, limits = _shape(trace.header), _limits(trace)
     gathering = _Gathering(limits)
     first: Record | None = None
     last: Record | None = None
     records = 0
     for record in trace.records():
-        if first is None:
-            first = record
-            gathering.open(trace, record)
-        _take(trace, gathering, record)
+        with _refusing(trace, f"record {record.seq}"):
+            if first is None:
+                first = record
+                gathering.open(trace, record)
+            gathering.record(record)
         last, records = record, records + 1
     if first is None or last is None:
         raise TraceUnreadable(f"{trace.path} has no record: its process died before anything happened")
     ended = milliseconds(last.monotonic_s)
-    gathering.close(ended)
+    with _refusing(trace, "what its records add up to"):
+        gathering.close(ended)
+        steps = steps_of(gathering.attempts.rows, gathering.phases)
+        metrics = metric_columns(gathering.happenings.metrics)
     return Collected(
         trace=trace,
+        shape=shape,
         attempts=gathering.attempts,
         counters=gathering.counters,
         phases=gathering.phases,
         happenings=gathering.happenings,
-        steps=steps_of(gathering.attempts.rows, gathering.phases),
-        metrics=metric_columns(gathering.happenings.metrics),
+        steps=steps,
+        metrics=metrics,
         texts=gathering.texts,
         limits=limits,
         records=records,
@@ -87,6 +112,16 @@ def collect(trace: TraceFile) -> Collected:
     )
 
 
+def _shape(header: Json) -> Shape:
+    config = header["config"]
+    grpo, sampler = config["grpo"], str(config["async_rl"]["sampler"]["name"])
+    size, generations = int(grpo["num_prompts_per_step"]), int(grpo["num_generations_per_prompt"])
+    return Shape(
+        sampler, size, generations, int(header["incarnation"]), dict(config), dict(header["seeds"]),
+        dict(header["packages"]),
+    )  # fmt: skip
+
+
 def _limits(trace: TraceFile) -> Limits | None:
     try:
         return setup_of(trace.header).limits
@@ -94,13 +129,29 @@ def _limits(trace: TraceFile) -> Limits | None:
         return None
 
 
-def _take(trace: TraceFile, gathering: _Gathering, record: Record) -> None:
-    try:
-        gathering.record(record)
-    except (TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowError) as error:
-        raise TraceUnreadable(
-            f"{trace.path}: record {record.seq} holds what no run writes: {type(error).__name__}: {error}"
-        ) from error
+class _refusing:  # noqa: N801  # used as a statement, and a generator would cost as much as what it guards
+    """What is wrong in a trace is said to be so, by its place."""
+
+    __slots__ = ("_trace", "_what")
+
+    def __init__(self, trace: TraceFile, what: str) -> None:
+        self._trace = trace
+        self._what = what
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, _WRONG):
+            raise TraceUnreadable(
+                f"{self._trace.path}: {self._what} is none of a run: {type(error).__name__}: {error}"
+            ) from error
+
+
+_WRONG = (TypeError, ValueError, LookupError, AttributeError, OverflowError)
+"""What values of a wrong type, size or place raise."""
 
 
 class _Gathering:

@@ -86,9 +86,8 @@ def _digest(text: str) -> str:
 
 def _data(collected: Collected, verdict: dict[str, Any], packing: Packing) -> dict[str, Any]:
     """Everything that the page shows; columns go to the packing, and where they are is told."""
-    attempts, header = collected.attempts, collected.trace.header
-    workers = [printable(name) for name in attempts.workers]
-    order, lanes = in_lanes(attempts.rows, lanes_of(attempts.rows, collected.ended), workers)
+    attempts = collected.attempts
+    order, lanes = in_lanes(attempts.rows, lanes_of(attempts.rows, collected.ended), attempts.workers)
     tables = {
         "attempts": attempts.rows,
         "order": order,
@@ -100,7 +99,6 @@ def _data(collected: Collected, verdict: dict[str, Any], packing: Packing) -> di
         "steps": collected.steps,
         "metrics": collected.metrics,
     }
-    config = header["config"]
     return {
         "file": printable(str(collected.trace.path), widest=LONGEST_TEXT),
         "started_unix_s": collected.trace.started_unix_s,
@@ -111,19 +109,12 @@ def _data(collected: Collected, verdict: dict[str, Any], packing: Packing) -> di
         "ended": collected.ended,
         "over": collected.over,
         "torn": collected.trace.torn,
-        "incarnation": header["incarnation"],
-        "sampler": shown(config["async_rl"]["sampler"]["name"]),
-        "size": config["grpo"]["num_prompts_per_step"],
-        "generations": config["grpo"]["num_generations_per_prompt"],
-        "dynamic_sampling": config["grpo"]["use_dynamic_sampling"],
+        **shown(collected.shape._asdict()),
         "limits": None if collected.limits is None else collected.limits._asdict(),
-        "config": shown(config),
-        "packages": shown(header["packages"]),
-        "seeds": shown(header["seeds"]),
         "verdict": shown(verdict),
         "sheet": collected.counters.sheet(),
         "late_answers": collected.happenings.late_answers,
-        "workers": workers,
+        "workers": attempts.workers,
         "lanes": lanes,
         "texts": collected.texts.kept,
         "words": {

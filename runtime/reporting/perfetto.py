@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import json
+import math
 from collections.abc import Iterable, Iterator
 from typing import IO, Any, NamedTuple
 
@@ -103,7 +104,7 @@ def _process(worker: int) -> int:
 
 
 def _worker_name(collected: Collected, worker: int) -> str:
-    return "not placed" if worker == NO_WORKER else printable(collected.attempts.workers[worker])
+    return "not placed" if worker == NO_WORKER else collected.attempts.workers[worker]
 
 
 def _steps(collected: Collected) -> Iterator[Event]:
@@ -146,7 +147,7 @@ def _attempts(collected: Collected, lanes: dict[int, int]) -> Iterator[Event]:
         row = {name: column[number] for name, column in table.columns.items()}
         about: Event = {name: row[name] for name in ("prompt", "dispatch", "weight", "tokens", "rollouts", "correct")}
         about |= {"group": row["slot"], "became": STATES[row["state"]]}
-        if row["finished"] and row["reward"] == row["reward"]:
+        if row["finished"] and math.isfinite(row["reward"]):
             about |= {"reward": row["reward"]}
         if row["error"] != NOT_YET:
             about |= {"error": collected.texts.kept[row["error"]]}

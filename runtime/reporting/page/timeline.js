@@ -49,12 +49,13 @@ function tellRuler(x, _, panel) {
   return lines;
 }
 
-// Text within a box, where it has the room.
+// Text within a box, where it has the room. Returns whether it has.
 function label(pen, text, x, y, width, ink) {
   const left = Math.max(x, 0), room = Math.min(x + width, pen.canvas.width / (window.devicePixelRatio || 1)) - left - 6;
-  if (room < 14 || pen.measureText(text).width > room) return;
+  if (room < 8 || pen.measureText(text).width > room) return false;
   pen.fillStyle = ink;
   pen.fillText(text, left + 3, y);
+  return true;
 }
 
 function endOf(ended) {
@@ -70,8 +71,8 @@ function drawPhases(pen, panel) {
     const x = panel.x(steps.begun[row]), width = panel.x(endOf(steps.synced[row])) - x;
     pen.fillStyle = colour(steps.step[row] % 2 ? "step-odd" : "step-even");
     pen.fillRect(x, PHASE_ROWS.step + 1, width, 18);
-    label(pen, `step ${steps.step[row]}`, x, PHASE_ROWS.step + 10, width, colour("ink"));
-    label(pen, `${steps.step[row]}`, x, PHASE_ROWS.step + 10, width > 60 ? 0 : width, colour("ink"));
+    const named = [`step ${steps.step[row]}`, `${steps.step[row]}`];
+    named.some((text) => label(pen, text, x, PHASE_ROWS.step + 10, width, colour("ink")));
   }
   for (let row = firstAbove((each) => phases.ended[each], view.from, 0, phases.rows); row < phases.rows; row++) {
     if (phases.begun[row] > view.to) break;

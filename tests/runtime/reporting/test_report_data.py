@@ -232,7 +232,15 @@ def test_a_record_that_no_run_writes_is_refused_by_number(tmp_path: Path) -> Non
     recorded_run(tmp_path / "trace.jsonl", moves=5)
     with (tmp_path / "trace.jsonl").open("ab") as file:
         file.write(b'{"q":9999,"t":5.0,"f":[],"e":["GF",["x","y"],false,null],"m":[["gc",[0],[0]]]}\n')
-    with pytest.raises(TraceUnreadable, match="record 9999 holds what no run writes"):
+    with pytest.raises(TraceUnreadable, match="record 9999 is none of a run"):
+        collect(open_trace(tmp_path / "trace.jsonl"))
+
+
+def test_a_header_that_no_run_writes_is_refused(tmp_path: Path) -> None:
+    recorded_run(tmp_path / "trace.jsonl", moves=5)
+    text = (tmp_path / "trace.jsonl").read_text(encoding="ascii")
+    (tmp_path / "trace.jsonl").write_text(text.replace('"loss_fn"', '"lost_fn"', 1), encoding="ascii")
+    with pytest.raises(TraceUnreadable, match="its header is none of a run: KeyError"):
         collect(open_trace(tmp_path / "trace.jsonl"))
 
 

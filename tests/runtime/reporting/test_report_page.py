@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 from array import array
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from importlib import resources
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import Any
 
 import pytest
 from explaining_helpers import config_of, recording
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from reporting_helpers import HOSTILE, collected, wander, wandered
 from typer.testing import CliRunner
 
@@ -21,6 +24,8 @@ from fsm.events import FailureKind
 from runtime.cli import app
 from runtime.reporting.columns import JAVASCRIPT
 from runtime.reporting.page import SCRIPTS, page_of
+from runtime.reporting.perfetto import events_of
+from runtime.tracing.header import TraceUnreadable
 from runtime.tracing.notes import NoProgress, WorkerDied
 
 
@@ -211,3 +216,46 @@ def _luminance(colour: str) -> float:
     parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+LEAVES = st.sampled_from(
+    ["null", "true", "-7", "1e308", "NaN", '""', "[]", "{}", "[[]]", '{"a": 1}', str(2**70), json.dumps(HOSTILE)]
+)
+
+
+@given(st.integers(0, 10**9), st.integers(0, 10**9), LEAVES)
+@settings(max_examples=150, deadline=None)
+def test_whatever_a_trace_holds_it_is_shown_or_refused_with_a_message(
+    whole: Path, line: int, place: int, leaf: str
+) -> None:
+    lines = whole.read_bytes().splitlines(keepends=True)
+    number = 1 + line % (len(lines) - 1)  # the header is checked by the reader
+    record = json.loads(lines[number])
+    leaves = list(_leaves(record))
+    within, key = leaves[place % len(leaves)]
+    within[key] = json.loads(leaf)
+    lines[number] = json.dumps(record, separators=(",", ":")).encode() + b"\n"
+    damaged = whole.parent / "damaged.jsonl"
+    damaged.write_bytes(b"".join(lines))
+    try:
+        told = collected(damaged)
+    except TraceUnreadable:
+        return  # with a message, and nothing else is raised
+    for record in events_of(told):
+        json.dumps(record, allow_nan=False)
+    page = Page(page_of(told, {"unknown": "nothing"}))
+    assert len([tag for tag, _ in page.elements if tag == "script"]) == 3
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("whole") / "trace.jsonl"
+    wandered(path, "ready_first", seed=3, moves=60)
+    return path
+
+
+def _leaves(given: Any) -> Iterator[tuple[Any, Any]]:
+    for key, item in given.items() if isinstance(given, dict) else enumerate(given):
+        yield given, key
+        if isinstance(item, dict | list):
+            yield from _leaves(item)
