@@ -29,6 +29,9 @@ from fsm.trainer import TRAINER, Trainer, TrainerContext
 from specs.checker import HOLDS, UNDETERMINED, Bounds, explore
 from specs.model import CrashFrom, World
 from specs.properties import properties_of
+from specs.twins import spin
+from specs.twins.compare import TWINS, line, rows
+from specs.twins.configurations import CONFIGURATIONS
 
 QUIET_TRIGGER_US = 8.6
 PROMPTS = 24
@@ -134,6 +137,17 @@ def main() -> None:
             f"{name:30} {rounds[0].states:>9,} {speed:>9,.0f} {transitions:>13,.0f} {memory:>11,.0f} {triggers:>8.2f} "
             f"{quiet:>9,.0f}"
         )
+    print_twins()
+
+
+def print_twins() -> None:
+    """What SPIN makes of the same rules in its language, where it is installed; small runs, so ours mostly learn."""
+    absent = spin.missing()
+    if absent is not None:
+        print(absent)
+        return
+    for row in rows(CONFIGURATIONS, [twin for twin in TWINS if twin.name == "SPIN"]):
+        print(line(row))
 
 
 if __name__ == "__main__":
