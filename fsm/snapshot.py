@@ -80,7 +80,8 @@ def restore(
     """
     _refuse_foreign(setup, saved)
     core = make_core(setup, observer=observer)
-    _take_up(core, saved)
+    beyond = _replaced_beyond(saved, setup.limits.max_replacements)
+    _take_up(core, _capped(saved, setup.limits.max_replacements) if beyond else saved)
     if incarnation is None:
         incarnation = saved["incarnation"] + 1
     core.book.incarnation = incarnation
@@ -96,6 +97,11 @@ def restore(
             f"the checkpoint was written under a larger window: dispatch index {core.state.gate.dispatch_index} at "
             f"version {core.state.trainer.version}; the batches in hand keep their stamps, so staleness exceeds the "
             f"new window until they are trained"
+        )
+    if beyond and not changed:
+        core.notices.append(
+            f"the checkpoint was written under more replacements: {beyond} slots in flight have had more than now "
+            f"allowed ({setup.limits.max_replacements}), and get no further one (L2)"
         )
     core.open_with(answers.regenerate if changed else answers.resume)
     return core
@@ -160,6 +166,27 @@ def _leads_too_far(setup: Setup, state: State) -> bool:
     sampler = setup.sampler
     window = sampler.window if isinstance(sampler, InOrder | ReadyFirst) else None
     return window is not None and state.gate.dispatch_index > state.trainer.version + window
+
+
+_IN_FLIGHT = ("running", "waiting", "backing_off")
+_REPLACEMENTS = GroupClass._fields.index("replacements")
+
+
+def _replaced_beyond(saved: Json, most: int) -> int:
+    """Groups in flight whose slot has had more replacements than `most`."""
+    return sum(group[-1][_REPLACEMENTS] > most for place in _IN_FLIGHT for group in saved[place])
+
+
+def _capped(saved: Json, most: int) -> Json:
+    """The snapshot with `most` replacements for those slots: no rule tells more from enough (L2)."""
+
+    def capped(group_class: list[int]) -> list[int]:
+        replacements = min(group_class[_REPLACEMENTS], most)
+        return [*group_class[:_REPLACEMENTS], replacements, *group_class[_REPLACEMENTS + 1 :]]
+
+    groups = {place: [[*group[:-1], capped(group[-1])] for group in saved[place]] for place in _IN_FLIGHT}
+    counts = {place: [capped(entry) for entry in saved["state"][place]] for place in _IN_FLIGHT}
+    return {**saved, **groups, "state": {**saved["state"], **counts}}
 
 
 def _group_to_json(group: Group) -> list[Any]:

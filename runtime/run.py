@@ -15,6 +15,7 @@ import yaml
 
 from fsm.errors import ConfigError, EvenstepError
 from fsm.setup import set_up
+from fsm.state import Limits
 from runtime.generation.config import VllmEngineConfig
 from runtime.generation.errors import RequestRefused
 from runtime.generation.vllm_setup import VllmMissing, check_validation, check_vllm_installed
@@ -98,8 +99,19 @@ def check_run(settings: Settings, output: Path, *, resume: bool) -> tuple[int, i
         held_out = load_task(settings.data, "validation").num_prompts if settings.data.validation_size else 0
     except TaskError as error:
         raise ConfigError(f"the run cannot start: {error}") from None
-    set_up(settings, num_prompts)
+    _refuse_too_few(num_prompts, set_up(settings, num_prompts).limits)
     return num_prompts, held_out
+
+
+def _refuse_too_few(num_prompts: int, limits: Limits) -> None:
+    """Data that fills no step trains nothing (A5): better said before than after."""
+    usable = num_prompts * limits.epochs if limits.uses_pool else num_prompts
+    if not limits.closes_short and usable < limits.size:
+        raise ConfigError(
+            f"the run cannot start: the data has {num_prompts} prompts, fewer than grpo.num_prompts_per_step = "
+            f"{limits.size}, so no step could be filled and nothing would be trained. Set num_prompts_per_step to "
+            f"{max(num_prompts, 1)} or less, or give more data"
+        )
 
 
 def run_training(settings: Settings, output: Path, *, resume: bool, listener: Listener) -> RunResult:

@@ -244,6 +244,8 @@ def _capacity(given: int, given_needed: int, given_size: int, needed: int, size:
         return max(1, min(needed - 1, given * needed // given_needed)), "below what is required"
     if given == given_needed:
         return needed, "what is required"
+    if given < given_size and needed < size:
+        return max(needed, size - 1), "not below what is required, below N"
     batches = (given - given_needed) // given_size
     if not batches:
         return needed + max(1, size // 2), "more than required, by less than a batch"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fsm.core import Core, Transition
 from fsm.effects import ClearRows, Effect, StartRollout, SyncWeights, TrainChunk
-from fsm.errors import ConfigError
+from fsm.errors import BelowFloor, ConfigError
 from fsm.events import Begin, FailureKind
 from fsm.setup import set_up
 from fsm.snapshot import restore, snapshot
@@ -282,3 +282,28 @@ def test_from_any_sampler_and_n_to_any_other_no_prompt_is_lost_or_trained_twice(
     never, skips = 2 * prompts - tally.pulled, (first.core.limits.skips_trailing, world.core.limits.skips_trailing)
     passed_over = 2 * (skips[0] * (before[1] - 1) + skips[1] * (after[1] - 1))
     assert never <= passed_over, "A5: what is never pulled was the trailing batch of an epoch, then or now"
+
+
+@pytest.mark.parametrize(("mode", "attempts"), [("shrink", 2), ("replace", 1)])
+def test_l2_slots_that_had_more_replacements_than_now_allowed_get_no_further_one_and_the_start_says_so(mode, attempts):
+    lossy = {
+        "on_dropped_prompt": "replace",
+        "max_replacement_attempts": 2,
+        "replacement_reserve_prompts": 2,
+        "max_infra_attempts_per_prompt": 1,
+        "max_consecutive_dropped_prompts": 9,
+        "min_step_batch_fraction": 0.1,
+    }
+    world = world_of(window=0, size=1, prompts=6, failure=lossy)
+    for _ in range(2):
+        [prompt] = world.core.book.roster.in_flight
+        world.drop(prompt, INFRA)
+    world.checkpoint()
+    fewer = {**lossy, "on_dropped_prompt": mode, "max_replacement_attempts": attempts}
+    world.setup = set_up(config_of(window=0, size=1, failure=fewer), 6)
+    world.crash()
+
+    assert "1 slots in flight have had more than now allowed" in world.core.notices[-1]
+    [prompt] = world.core.book.roster.in_flight
+    world.drop(prompt, INFRA)
+    assert isinstance(world.core.error, BelowFloor)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from fsm.errors import ConfigError
 from runtime.machine import Machine, this_machine
 from runtime.model_directory import SMOLLM2, TINY, ModelDirectoryProblem, ModelSize, inspect_model
 from runtime.preflight import (
@@ -23,7 +24,8 @@ from runtime.preflight import (
     output_problems,
     preflight,
 )
-from runtime.settings import load_settings
+from runtime.run import check_run
+from runtime.settings import Settings, load_settings
 from runtime.tasks.config import DataConfig, JsonlTaskConfig, ReverseTaskConfig
 
 CONFIG = {
@@ -313,3 +315,30 @@ def test_smollm2_is_counted_at_its_own_size(tmp_path: Path) -> None:
 
 def test_the_machines_of_a_cluster_are_not_looked_at() -> None:
     assert needs_of(load_settings(None, ["cluster.address=auto"])) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "refused"),
+    [
+        ({"sampler": "ready_first"}, True),
+        ({"sampler": "windowed"}, False),
+        ({"sampler": "ready_first", "epochs": 2, "replace": True}, False),
+        ({"sampler": "ready_first", "epochs": 2}, True),
+    ],
+)
+def test_data_that_fills_no_step_is_refused_before_anything_starts(tmp_path, change, refused):
+    settings = Settings.model_validate(
+        {
+            "grpo": {"num_prompts_per_step": 8, "max_num_epochs": change.get("epochs", 1)},
+            "async_rl": {
+                "sampler": {"name": change["sampler"]},
+                "rollout_failure": {"on_dropped_prompt": "replace" if change.get("replace") else "shrink"},
+            },
+            "data": {"num_prompts": 5, "validation_size": 0},
+        }
+    )
+    if refused:
+        with pytest.raises(ConfigError, match="5 prompts, fewer than"):
+            check_run(settings, tmp_path / "run", resume=False)
+    else:
+        assert check_run(settings, tmp_path / "run", resume=False) == (5, 0)

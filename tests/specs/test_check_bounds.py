@@ -54,6 +54,16 @@ def test_a_buffer_stands_to_what_is_required_as_it_did(given, relation):
     assert (held - required >= 3) == (given - 16 >= 8), "whole batches more stay whole batches more"
 
 
+@pytest.mark.parametrize("size", [2, 3])
+def test_a_buffer_that_cannot_hold_a_step_stays_one(size):
+    small = scaled(
+        "windowed", min_groups_for_streaming_train=4, max_buffered_rollouts=6, scope=SMALL._replace(size=size)
+    )
+    held, required = buffers(small.config)
+
+    assert required <= held < size
+
+
 def test_what_is_null_stays_null():
     limits = scaled("windowed").config.async_rl
 
