@@ -1,6 +1,10 @@
 // The parts of the page that are words, and the beginning of it all.
 const VERDICT_CLASS = { completed: "good", healthy: "good", slow: "good", starved: "fair", stalled: "bad", livelocked: "bad", deadlocked: "bad" };
 
+function said(line) {
+  return element("li", {}, element("div", { class: "said" }, line));
+}
+
 function makeVerdict() {
   const parent = document.getElementById("verdict-body"), { verdict } = data;
   if (verdict.unknown !== undefined) {
@@ -10,8 +14,8 @@ function makeVerdict() {
   parent.append(
     element("p", {}, element("span", { class: `verdict ${VERDICT_CLASS[verdict.verdict] ?? "fair"}` }, verdict.verdict),
       `  step ${verdict.step}: ${verdict.selected} selected + ${verdict.charged} charged of ${verdict.size}`),
-    element("ol", { class: "chain" }, ...verdict.waits_for.map((line) => element("li", {}, line))));
-  if (verdict.proof.length) parent.append(element("h3", {}, "Proof"), element("ul", { class: "chain" }, ...verdict.proof.map((line) => element("li", {}, line))));
+    element("ol", { class: "chain" }, ...verdict.waits_for.map(said)));
+  if (verdict.proof.length) parent.append(element("h3", {}, "Proof"), element("ul", { class: "chain" }, ...verdict.proof.map(said)));
   if (verdict.waits_for.length > 1) parent.append(element("h3", {}, "Root"), element("p", { class: "said" }, verdict.root));
   parent.append(element("h3", {}, "What to change"), element("p", { class: "said" }, verdict.advice));
   if (verdict.silent_s >= 1) parent.append(element("p", { class: "quiet" }, `Nothing was recorded for the ${seconds(verdict.silent_s * 1000)} before this page was made: the process waits, or was killed.`));

@@ -72,7 +72,7 @@ function show(title, events, rows, from, to) {
     element("div", { class: "tools" },
       from === null ? null : element("button", { type: "button", onclick: () => lookAtTime(from, to) }, "Show in the timeline"),
       element("button", { type: "button", onclick: closeLife }, "Close")),
-    list, cut > 0 ? element("p", { class: "quiet" }, `and ${count(cut)} more`) : null);
+    list, element("p", { class: "quiet" }, cut > 0 ? `and ${count(cut)} more` : ""));
   life.hidden = false;
   chosen.clear();
   for (const row of rows) chosen.add(row);

@@ -92,7 +92,8 @@ function rangeOf(columns) {
   }
   if (!(low <= high)) return [0, 1];
   if (low >= 0 && low < high / 2) low = 0;
-  return low === high ? [low - 0.5, high + 0.5] : [low, high];
+  if (low === high) return low >= 0 ? [0, high * 2 || 1] : [low - 0.5, high + 0.5];
+  return [low, high];
 }
 
 function lines(pen, panel, parts, [low, high], of = steps) {

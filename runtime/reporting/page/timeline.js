@@ -63,32 +63,62 @@ function endOf(ended) {
 }
 
 function drawPhases(pen, panel) {
-  const { view } = panel;
   drawGrid(pen, panel);
-  const first = firstAbove((row) => endOf(steps.synced[row]), view.from, 0, steps.rows);
-  for (let row = first; row < steps.rows; row++) {
-    if (steps.begun[row] === NOT_YET || steps.begun[row] > view.to) break;
-    const x = panel.x(steps.begun[row]), width = panel.x(endOf(steps.synced[row])) - x;
-    pen.fillStyle = colour(steps.step[row] % 2 ? "step-odd" : "step-even");
-    pen.fillRect(x, PHASE_ROWS.step + 1, width, 18);
-    const named = [`step ${steps.step[row]}`, `${steps.step[row]}`];
-    named.some((text) => label(pen, text, x, PHASE_ROWS.step + 10, width, colour("ink")));
+  panel.bands = pictureOf(panel);
+  const stepInk = (row) => (steps.step[row] % 2 ? "step-odd" : "step-even");
+  const [first, last] = drawBand(pen, panel, PHASE_ROWS.step, 18, steps.rows, (row) => steps.begun[row], (row) => endOf(steps.synced[row]), stepInk);
+  drawBand(pen, panel, PHASE_ROWS.phase, 18, phases.rows, (row) => phases.begun[row], (row) => phases.ended[row], (row) => PHASE_COLOURS[phases.phase[row]]);
+  const shown = drawBand(pen, panel, PHASE_ROWS.call, 14, calls.rows, (row) => calls.begun[row], (row) => endOf(calls.ended[row]), () => "call");
+  panel.bands.pen.putImageData(panel.bands.image, 0, 0);
+  pen.drawImage(panel.bands.canvas, 0, 0, panel.width, panel.tall);
+  if (last - first < panel.width / 8) {
+    for (let row = first; row < last; row++) {
+      const x = panel.x(steps.begun[row]), width = panel.x(endOf(steps.synced[row])) - x;
+      const named = [`step ${steps.step[row]}`, `${steps.step[row]}`];
+      named.some((text) => label(pen, text, x, PHASE_ROWS.step + 10, width, colour("ink")));
+    }
   }
-  for (let row = firstAbove((each) => phases.ended[each], view.from, 0, phases.rows); row < phases.rows; row++) {
-    if (phases.begun[row] > view.to) break;
-    const x = panel.x(phases.begun[row]), width = panel.x(phases.ended[row]) - x;
-    pen.fillStyle = colour(PHASE_COLOURS[phases.phase[row]]);
-    pen.fillRect(x, PHASE_ROWS.phase + 1, width, 18);
+  if (shown[1] - shown[0] < panel.width / 8) {
+    for (let row = shown[0]; row < shown[1]; row++) {
+      const x = panel.x(calls.begun[row]);
+      label(pen, data.texts[calls.call[row]], x, PHASE_ROWS.call + 8, panel.x(endOf(calls.ended[row])) - x, colour("ground"));
+    }
   }
-  for (let row = 0; row < calls.rows; row++) {
-    if (calls.begun[row] > view.to) break;
-    const end = endOf(calls.ended[row]);
-    if (end < view.from) continue;
-    const x = panel.x(calls.begun[row]), width = panel.x(end) - x;
-    pen.fillStyle = colour("call");
-    pen.fillRect(x, PHASE_ROWS.call + 1, Math.max(width, 0.3), 14);
-    label(pen, data.texts[calls.call[row]], x, PHASE_ROWS.call + 8, width, colour("ground"));
+}
+
+// Intervals that follow each other as a band; where there are more than fit, a pixel has the mean of their colours.
+// Returns which rows are in view.
+function drawBand(pen, panel, top, tall, rows, begun, end, ink) {
+  const { from, to } = panel.view;
+  const first = firstAbove(end, from, 0, rows), last = firstAbove(begun, to, first, rows);
+  if (last - first <= panel.width / 4) {
+    for (let row = first; row < last; row++) {
+      const x = panel.x(begun(row)), width = panel.x(end(row)) - x;
+      pen.fillStyle = colour(ink(row));
+      pen.fillRect(x, top + 1, width > 4 ? width - 1 : Math.max(width, 0.3), tall);
+    }
+    return [first, last];
   }
+  const { words, width } = panel.bands, scale = width / (to - from);
+  const sums = [0, 1, 2, 3].map(() => new Float32Array(width)); // red, green, blue, and how much of the pixel is covered
+  for (let row = first; row < last; row++) {
+    const low = Math.max(0, (begun(row) - from) * scale), high = Math.min(width, (end(row) - from) * scale);
+    const value = Number.parseInt(colour(ink(row)).slice(1), 16);
+    for (let x = Math.floor(low); x < high; x++) {
+      const part = Math.min(x + 1, high) - Math.max(x, low);
+      sums[0][x] += part * (value >>> 16);
+      sums[1][x] += part * ((value >>> 8) & 255);
+      sums[2][x] += part * (value & 255);
+      sums[3][x] += part;
+    }
+  }
+  const start = Math.round((top + 1) * panel.ratio) * width;
+  for (let x = 0; x < width; x++) {
+    const [red, green, blue] = [0, 1, 2].map((each) => Math.round(sums[each][x] / (sums[3][x] || 1)));
+    words[start + x] = pixel(red, green, blue, Math.min(255, Math.round(sums[3][x] * 255)));
+  }
+  for (let below = 1; below < tall * panel.ratio; below++) words.copyWithin(start + below * width, start, start + width);
+  return [first, last];
 }
 
 function stepAt(time) {
@@ -124,42 +154,46 @@ for (let row = 0; row < counters.rows; row++) {
 const GATE_TALL = 12;
 
 function drawCounters(pen, panel) {
-  const { view, width, tall } = panel, rows = counters.rows;
+  const { view } = panel, rows = counters.rows, picture = pictureOf(panel), pixels = picture.width;
   drawGrid(pen, panel);
-  const pixels = Math.ceil(width), most = COUNTED.map(() => new Float32Array(pixels));
-  const closed = new Float32Array(pixels);
-  const begin = Math.max(0, firstAbove((row) => counters.t[row], view.from, 0, rows) - 1);
-  for (let row = begin; row < rows && counters.t[row] <= view.to; row++) {
-    const until = row + 1 < rows ? counters.t[row + 1] : data.ended;
-    const low = Math.max(0, Math.floor(panel.x(counters.t[row]))), high = Math.min(pixels - 1, Math.ceil(panel.x(until)) - 1);
-    for (let x = low; x <= Math.max(low, high) && x < pixels; x++) {
-      for (let each = 0; each < 4; each++) most[each][x] = Math.max(most[each][x], counters[COUNTED[each][0]][row]);
-      if (!counters.gate[row]) closed[x] = 1;
+  const most = COUNTED.map(() => new Float32Array(pixels)), closed = new Uint8Array(pixels);
+  const { t, gate } = counters, columns = COUNTED.map(([name]) => counters[name]), scaled = pixels / (view.to - view.from);
+  for (let row = Math.max(0, firstAbove((each) => t[each], view.from, 0, rows) - 1); row < rows && t[row] <= view.to; row++) {
+    const until = row + 1 < rows ? t[row + 1] : data.ended;
+    const low = Math.max(0, Math.floor((t[row] - view.from) * scaled));
+    const high = Math.max(low, Math.min(pixels - 1, Math.ceil((until - view.from) * scaled) - 1));
+    for (let x = low; x <= high && x < pixels; x++) {
+      for (let each = 0; each < 4; each++) if (columns[each][row] > most[each][x]) most[each][x] = columns[each][row];
+      if (!gate[row]) closed[x] = 1;
     }
   }
-  const room = tall - GATE_TALL - 6, y = (groups) => 4 + room - groups / mostBuffered * room;
+  const room = panel.tall - GATE_TALL - 6, y = (groups) => 4 + room - groups / mostBuffered * room;
+  const inks = ["in-flight", "ready", "spare", "queued", "gate-open", "gate-closed"].map((name) => word(colour(name)));
+  const tall = (groups) => Math.round(y(groups) * panel.ratio), ground = tall(0), strip = picture.tall - Math.round(GATE_TALL * panel.ratio);
+  const before = [0, 0, ground, ground];
   for (let x = 0; x < pixels; x++) {
-    pen.fillStyle = colour("in-flight");
-    pen.fillRect(x, y(most[0][x]), 1, y(0) - y(most[0][x]));
-    pen.fillStyle = colour("ready");
-    pen.fillRect(x, y(most[0][x] + most[1][x]), 1, y(most[0][x]) - y(most[0][x] + most[1][x]));
-    pen.fillStyle = colour(closed[x] ? "gate-closed" : "gate-open");
-    pen.fillRect(x, tall - GATE_TALL, 1, GATE_TALL);
+    const running = tall(most[0][x]);
+    upright(picture, x, tall(most[0][x] + most[1][x]), running, inks[1]);
+    upright(picture, x, running, ground, inks[0]);
+    upright(picture, x, strip, picture.tall, inks[4 + closed[x]]);
+    for (const each of [2, 3]) { // lines, level where nothing changes
+      const level = tall(most[each][x]), from = x ? before[each] : level;
+      upright(picture, x, Math.min(level, from), Math.max(level, from) + Math.ceil(1.4 * panel.ratio), inks[each]);
+      before[each] = level;
+    }
   }
-  for (const each of [2, 3]) polyline(pen, most[each], y, colour(COUNTED[each][1]));
+  picture.pen.putImageData(picture.image, 0, 0);
+  pen.drawImage(picture.canvas, 0, 0, panel.width, panel.tall);
   if (data.limits !== null) {
     pen.fillStyle = colour("limit");
-    pen.fillRect(0, y(data.limits.max_buffered), width, 1);
+    pen.fillRect(0, y(data.limits.max_buffered), panel.width, 1);
   }
   scale(pen, panel, mostBuffered, y);
 }
 
-function polyline(pen, values, y, ink) {
-  pen.strokeStyle = ink;
-  pen.lineWidth = 1.4;
-  pen.beginPath();
-  for (let x = 0; x < values.length; x++) pen.lineTo(x + 0.5, y(values[x]));
-  pen.stroke();
+function upright(picture, x, from, to, ink) {
+  const { words, width, tall } = picture;
+  for (let y = Math.max(from, 0); y < Math.min(to, tall); y++) words[y * width + x] = ink;
 }
 
 function scale(pen, panel, most, y) {
@@ -194,40 +228,71 @@ for (const worker of data.lanes) {
   lanesTall = top + (worker.starts.length - 1) * LANE + 4;
 }
 
-const begunAt = (place) => attempts.begun[order[place]];
-function endAt(place) {
+// Begin, end and state of attempts in the order of lanes, side by side in memory.
+const begunIn = new Uint32Array(order.length), endIn = new Uint32Array(order.length), stateIn = new Uint8Array(order.length);
+for (let place = 0; place < order.length; place++) {
   const row = order[place];
-  return Math.max(endOf(attempts.ended[row]), attempts.begun[row] + 1);
+  begunIn[place] = attempts.begun[row];
+  endIn[place] = Math.max(endOf(attempts.ended[row]), attempts.begun[row] + 1);
+  stateIn[place] = attempts.state[row];
 }
+const begunAt = (place) => begunIn[place];
+const endAt = (place) => endIn[place];
 
 function drawGroups(pen, panel) {
   drawGrid(pen, panel);
-  const perState = data.words.states.map(() => []);
+  const picture = pictureOf(panel);
+  const inks = STATE_COLOURS.map((name) => word(colour(name)));
+  const thick = Math.max(1, Math.round((LANE > 6 ? LANE - 2 : LANE - 1) * panel.ratio));
   for (const lane of lanes) {
-    const top = lane.top - panel.top;
-    if (top < -LANE || top > panel.tall) continue;
-    gatherLane(panel, lane, top, perState);
+    const top = Math.round((lane.top - panel.top) * panel.ratio);
+    if (top < 0 || top + thick > picture.tall) continue;
+    drawLane(panel, lane, picture, top * picture.width, inks);
+    for (let below = 1; below < thick; below++) picture.words.copyWithin((top + below) * picture.width, top * picture.width, (top + 1) * picture.width);
   }
-  const thick = LANE > 6 ? LANE - 2 : LANE - 1;
-  perState.forEach((boxes, state) => {
-    pen.fillStyle = colour(STATE_COLOURS[state]);
-    for (let each = 0; each < boxes.length; each += 3) pen.fillRect(boxes[each], boxes[each + 1], boxes[each + 2], thick);
-  });
+  picture.pen.putImageData(picture.image, 0, 0);
+  pen.drawImage(picture.canvas, 0, 0, panel.width, panel.tall);
   pen.fillStyle = colour("quiet");
   for (const worker of data.lanes) pen.fillText(worker.name.slice(0, 200), 4, worker.top - panel.top + 8);
   if (LANE >= 13) labelGroups(pen, panel);
 }
 
-// Boxes of one lane: every attempt where there is room, else for each pixel the first that lies in it.
-function gatherLane(panel, lane, top, perState) {
-  const perPixel = (panel.view.to - panel.view.from) / panel.width;
-  let place = firstAbove(endAt, panel.view.from, lane.from, lane.to);
-  while (place < lane.to && begunAt(place) <= panel.view.to) {
-    const x = panel.x(begunAt(place)), end = endAt(place), width = panel.x(end) - x;
-    perState[attempts.state[order[place]]].push(x, top, Math.max(width - (width > 4 ? 1 : 0), 0.8));
+// Tens of thousands of bars are written as pixels, which is far less than drawing each.
+function pictureOf(panel) {
+  const { width, height } = panel.base;
+  if (panel.picture?.width !== width || panel.picture.tall !== height) {
+    const canvas = element("canvas");
+    Object.assign(canvas, { width, height });
+    const pen = canvas.getContext("2d"), image = pen.createImageData(width, height);
+    panel.picture = { canvas, pen, image, words: new Uint32Array(image.data.buffer), width, tall: height };
+  }
+  panel.picture.words.fill(0);
+  return panel.picture;
+}
+
+// A colour of the style, #rrggbb, as a pixel.
+const LITTLE_ENDIAN = new Uint8Array(new Uint32Array([1]).buffer)[0] === 1;
+function word(hex) {
+  const value = Number.parseInt(hex.slice(1), 16);
+  return pixel(value >>> 16, (value >>> 8) & 255, value & 255, 255);
+}
+function pixel(red, green, blue, alpha) {
+  return (LITTLE_ENDIAN ? (alpha << 24) | (blue << 16) | (green << 8) | red : (red << 24) | (green << 16) | (blue << 8) | alpha) >>> 0;
+}
+
+// One row of pixels of a lane: every attempt is at least one pixel; of those that share one, the first is seen.
+function drawLane(panel, lane, picture, start, inks) {
+  const { from, to } = panel.view, { words, width } = picture, scale = width / (to - from);
+  let place = firstAbove(endAt, from, lane.from, lane.to), free = 0;
+  while (place < lane.to && begunIn[place] <= to) {
+    const begun = Math.round((begunIn[place] - from) * scale), end = Math.round((endIn[place] - from) * scale);
+    const low = Math.max(begun, free), high = Math.min(width, end - begun > 4 ? end - 1 : Math.max(end, begun + 1));
+    const ink = inks[stateIn[place]];
+    for (let x = low; x < high; x++) words[start + x] = ink;
+    free = Math.max(free, high);
     place += 1;
-    if (width < 1 && place < lane.to && begunAt(place) < end + perPixel) {
-      place = firstAbove(begunAt, end + perPixel * 0.8, place, lane.to);
+    if (end - begun < 2 && place < lane.to && (begunIn[place] - from) * scale < free - 1) {
+      place = firstAbove(begunAt, from + (free - 0.5) / scale, place, lane.to);
     }
   }
 }

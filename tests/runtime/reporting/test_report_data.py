@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from bookkeeping_helpers import config_of as small_config
 from bookkeeping_helpers import random_moves, world_of
-from explaining_helpers import Recorded, config_of, recording
+from explaining_helpers import Recorded, config_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reporting_helpers import collected, wander, wandered
+from reporting_helpers import collected, recording, wander, wandered
 from tracing_helpers import SAMPLERS, open_for, recorded_run, traced_world
 
 from fsm.events import FailureKind
