@@ -69,6 +69,8 @@ class Counters:
         self._anchored = False
         """The counts are absolute."""
         self._gate_known = False
+        self._sampled: tuple[int, ...] = ()
+        """Of the last row, but for its time."""
 
     def begin(self, saved: Json | None) -> None:
         """The trace has the run's beginning: afresh, or from what it was restored from."""
@@ -89,6 +91,7 @@ class Counters:
             return
         before, rows, index = list(self.counts), self.rows, self.dispatch_index
         self._take(saved)
+        self._sampled = ()
         for name, place in zip(("in_flight", "ready", "spare", "queued"), _SHOWN, strict=True):
             shift = self.counts[place] - before[place]
             for row in range(len(rows)):
@@ -100,15 +103,16 @@ class Counters:
 
     def sample(self, now: int) -> None:
         """Add a row, or change the last where it is of the same millisecond."""
-        in_flight, ready, spare, queued = (self.counts[place] for place in _SHOWN)
-        row = (now, in_flight, ready, spare, queued, self.gate_open, self.dispatch_index)
+        counts = self.counts
+        shown = (*[counts[place] for place in _SHOWN], self.gate_open, self.dispatch_index)
+        if shown == self._sampled:
+            return
+        self._sampled = shown
         if len(self.rows) and self.rows.last("t") == now:
-            for column, value in zip(self.rows.columns.values(), row, strict=True):
+            for column, value in zip(self.rows.columns.values(), (now, *shown), strict=True):
                 column[-1] = value
-        elif not len(self.rows) or any(
-            self.rows.last(name) != value for name, value in zip(COLUMNS, row, strict=True) if name != "t"
-        ):
-            self.rows.append(*row)
+        else:
+            self.rows.append(now, *shown)
 
     def sheet(self) -> dict[str, int]:
         """The balance sheet by name, as of the last record (X4)."""

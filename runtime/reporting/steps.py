@@ -10,7 +10,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from fsm.prompt_group import GroupState
 from fsm.state import NONE
@@ -118,7 +118,7 @@ def _count(attempts: Columns, phases: Phases) -> dict[int, _Counted]:
     closed, numbers = phases.closings["closed"], phases.closings["step"]
     first = numbers[0] if len(numbers) else phases.now[1] if phases.now is not None else 0
     counted: dict[int, _Counted] = {}
-    columns = [attempts[name] for name in _READ]
+    columns = [attempts[name] for name in _Row._fields]
     for values in zip(*columns, strict=True):
         row = _Row(*values)
         if row.state in (GroupState.SELECTED, GroupState.TRAINED):
@@ -141,8 +141,7 @@ def _count(attempts: Columns, phases: Phases) -> dict[int, _Counted]:
     return counted
 
 
-@dataclass(slots=True, frozen=True)
-class _Row:
+class _Row(NamedTuple):
     """What is read of an attempt."""
 
     state: int
@@ -163,12 +162,6 @@ class _Row:
     def length(self) -> float:
         """Mean tokens a rollout; NaN where it is not known."""
         return self.tokens / self.rollouts if self.rollouts else math.nan
-
-
-_READ = (
-    "state", "after", "step", "charged", "target", "weight", "ended", "left", "finished", "zero_variance", "rollouts",
-    "tokens", "reward",
-)  # fmt: skip
 
 
 def _add_selected(of_step: _Counted, row: _Row) -> None:

@@ -13,6 +13,7 @@ function yielded(row) {
   if (!Number.isNaN(attempts.reward[row])) words.push(`reward ${brief(attempts.reward[row])} \u00b1 ${brief(attempts.reward_std[row])}`);
   if (attempts.rollouts[row]) {
     words.push(`${attempts.correct[row]} of ${attempts.rollouts[row]} right`, `${brief(attempts.tokens[row] / attempts.rollouts[row])} tokens a rollout, the longest ${attempts.longest[row]}`);
+    words.push(`generated in ${seconds(attempts.generation_s[row] * 1000)}`);
     if (attempts.truncated[row]) words.push(`${attempts.truncated[row]} cut off`);
   }
   return words.join(", ");
