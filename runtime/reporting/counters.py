@@ -66,7 +66,7 @@ class Counters:
         self.dispatch_index = -1
         self.version = 0
         """That the run began with."""
-        self._anchored = False
+        self.anchored = False
         """The counts are absolute."""
         self._gate_known = False
         self._sampled: tuple[int, ...] = ()
@@ -76,7 +76,7 @@ class Counters:
         """The trace has the run's beginning: afresh, or from what it was restored from."""
         if saved is not None:
             self._take(saved)
-        self._anchored = self._gate_known = True
+        self.anchored = self._gate_known = True
 
     def transition(self, now: int, done: tuple[Move, ...]) -> None:
         """One applied event."""
@@ -87,7 +87,7 @@ class Counters:
 
     def snapshot(self, saved: Json) -> None:
         """The state after the record before. Puts a trace without its beginning right, from its first record on."""
-        if self._anchored:
+        if self.anchored:
             return
         before, rows, index = list(self.counts), self.rows, self.dispatch_index
         self._take(saved)
@@ -99,7 +99,7 @@ class Counters:
         for row in range(len(rows)):
             rows["dispatch_index"][row] += self.dispatch_index - index
         self._gate_was(self.gate_open)
-        self._anchored = True
+        self.anchored = True
 
     def sample(self, now: int) -> None:
         """Add a row, or change the last where it is of the same millisecond."""

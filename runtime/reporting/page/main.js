@@ -31,9 +31,9 @@ function makeSheet() {
   document.getElementById("sheet-body").append(
     element("ul", { class: "tiles" }, tile("steps closed", closed), tile("prompts pulled", sheet.pulled), ...places.map(([name, groups]) => tile(name, groups)),
       tile("replaced", sheet.replaced), tile("late answers", data.late_answers)),
-    element("p", { class: "quiet" }, sum === sheet.pulled
-      ? `Every prompt pulled is in exactly one place: ${places.filter(([, groups]) => groups).map(([name, groups]) => `${count(groups)} ${name.replace("_", " ")}`).join(" + ") || "none"} = ${count(sheet.pulled)}.`
-      : `The places hold ${count(sum)} prompts, ${count(sheet.pulled)} were pulled: this trace has no beginning and no snapshot, so its counts are relative.`));
+    element("p", { class: "quiet" }, data.absolute
+      ? `Every prompt pulled is in exactly one place: ${places.filter(([, groups]) => groups).map(([name, groups]) => `${count(groups)} ${name.replace("_", " ")}`).join(" + ") || "none"} = ${count(sum)}${sum === sheet.pulled ? "" : `, but ${count(sheet.pulled)} were pulled`}.`
+      : "This part of a trace has neither the run's beginning nor a snapshot: these and the counters over time are only what changed within it."));
 }
 
 function makeHappenings() {

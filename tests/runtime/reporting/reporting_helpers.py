@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 import random
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
-from unittest.mock import patch
 
 from bookkeeping_helpers import config_of, running_prompts, step_on
-from explaining_helpers import BEGAN_UNIX_S, Recorded
+from explaining_helpers import Recorded, recording
 
-from fsm.config import RunConfig
 from fsm.core import Core
 from fsm.events import FailureKind
 from runtime.reporting.collect import Collected, collect
-from runtime.tracing import writer
-from runtime.tracing.config import TraceConfig
-from runtime.tracing.header import make_header
 from runtime.tracing.notes import CallBegan, CallEnded
 from runtime.tracing.reader import open_trace
 
@@ -28,19 +18,6 @@ HOSTILE = (
     "</script><script>document.title='broken'</script><img src=x onerror=\"document.title='broken'\"> <!--  --> "
     "{{columns}} {{data}} \x1b[2J\x1b]0;title\x07 \x00 \udcff \u202e 'quotes\" & ]]> \u2028 &lt;"
 )
-
-
-@contextmanager
-def recording(path: Path, config: RunConfig, num_prompts: int = 64, **options: Any) -> Iterator[Recorded]:
-    """A run that is written down, with the world's clock as the time."""
-    clock = [0.0]
-    times = SimpleNamespace(
-        monotonic=lambda: clock[0], time=lambda: BEGAN_UNIX_S + clock[0], thread_time=time.thread_time
-    )
-    header = make_header(config, num_prompts=num_prompts, seeds={})
-    traced = TraceConfig(**{"snapshot_every": 8, **options})
-    with patch.object(writer, "time", times), writer.Trace(path, header, traced) as trace:
-        yield Recorded(trace, config, num_prompts, clock)
 
 
 def wander(run: Recorded, seed: int, moves: int = 10_000) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from explaining_helpers import config_of
-from reporting_helpers import HOSTILE, collected, recording, wandered
+from explaining_helpers import config_of, recording
+from reporting_helpers import HOSTILE, collected, wandered
 from tracing_helpers import SAMPLERS
 from typer.testing import CliRunner
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from bookkeeping_helpers import config_of as small_config
 from bookkeeping_helpers import random_moves, world_of
-from explaining_helpers import Recorded, config_of
+from explaining_helpers import Recorded, config_of, recording
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reporting_helpers import collected, recording, wander, wandered
+from reporting_helpers import collected, wander, wandered
 from tracing_helpers import SAMPLERS, open_for, recorded_run, traced_world
 
 from fsm.events import FailureKind
@@ -173,6 +173,16 @@ def test_counters_of_a_dump_are_those_of_the_whole_trace(tmp_path: Path, sampler
     assert ring.first_seq > 0
     assert len(rows) >= 2
     assert rows == [whole[row["t"]] for row in rows]
+
+
+def test_a_part_without_beginning_and_snapshot_says_that_its_counts_are_relative(tmp_path: Path) -> None:
+    with recording(tmp_path / "trace.jsonl", small_config(), 60, max_bytes=6_000) as run:
+        wander(run, 1, 100)
+    assert collected(tmp_path / "trace.jsonl").counters.anchored
+    parts = [collected(part) for part in (tmp_path / "trace.jsonl.1.gz", tmp_path / "trace.jsonl.2.gz")]
+    snapshots = [any(isinstance(record, SnapshotRecord) for record in part.trace.records()) for part in parts]
+    assert [part.counters.anchored for part in parts] == [True, snapshots[1]]
+    assert not snapshots[1]
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)

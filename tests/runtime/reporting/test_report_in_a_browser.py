@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from explaining_helpers import config_of
-from reporting_helpers import HOSTILE, recording, wander
+from explaining_helpers import config_of, recording
+from reporting_helpers import HOSTILE, wander
 from typer.testing import CliRunner
 
 from fsm.events import FailureKind

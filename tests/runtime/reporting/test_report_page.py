@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from explaining_helpers import config_of
+from explaining_helpers import config_of, recording
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reporting_helpers import HOSTILE, collected, recording, wander, wandered
+from reporting_helpers import HOSTILE, collected, wander, wandered
 from typer.testing import CliRunner
 
 from fsm.events import FailureKind
