@@ -17,7 +17,8 @@ from pathlib import Path
 from runtime.tracing.header import TraceUnreadable
 
 _COMPRESSION_LEVEL = 9
-_TRACE_NAME = re.compile(r"trace(?:-(\d+))?\.jsonl")
+_TRACE_NAME = re.compile(r"(trace(?:-(\d+))?\.jsonl)(?:\.\d+(?:\.gz)?)?")
+"""Of a trace, or of what was rotated away from it: a process may die before it opens the next part."""
 
 
 def trace_path(directory: Path, incarnation: int) -> Path:
@@ -29,10 +30,10 @@ def find_trace(path: Path) -> Path:
     """`path` itself, or the newest trace of the run's directory that it is. Raises TraceUnreadable."""
     if not path.is_dir():
         return path
-    found = [(int(match[1] or 0), entry) for entry in path.iterdir() if (match := _TRACE_NAME.fullmatch(entry.name))]
+    found = [(int(match[2] or 0), match[1]) for entry in path.iterdir() if (match := _TRACE_NAME.fullmatch(entry.name))]
     if not found:
         raise TraceUnreadable(f"{path} has no trace: give the trace.jsonl of a run, or the directory that it is in")
-    return max(found)[1]
+    return path / max(found)[1]
 
 
 def rotated(path: Path) -> dict[int, Path]:
@@ -47,9 +48,12 @@ def rotated(path: Path) -> dict[int, Path]:
 
 def parts_of(path: Path) -> tuple[Path, ...]:
     """The files of a trace, oldest first; of a rotated part, that part alone. Raises TraceUnreadable."""
-    if not path.exists():
+    before = tuple(rotated(path).values()) if path.parent.is_dir() else ()
+    if path.exists():
+        return (*before, path)
+    if not before:
         raise TraceUnreadable(f"{path} does not exist: give the trace.jsonl of a run, or the directory that it is in")
-    return (*rotated(path).values(), path)
+    return before
 
 
 def rotate(path: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -108,7 +109,9 @@ def config_of(sampler: str | Mapping[str, Any], size: int, **blocks: Any) -> Run
 def recording(path: Path, config: RunConfig, num_prompts: int = 64, **options: Any) -> Iterator[Recorded]:
     """A run that is written down, with the world's clock as the time."""
     clock = [0.0]
-    times = SimpleNamespace(monotonic=lambda: clock[0], time=lambda: BEGAN_UNIX_S + clock[0])
+    times = SimpleNamespace(
+        monotonic=lambda: clock[0], time=lambda: BEGAN_UNIX_S + clock[0], thread_time=time.thread_time
+    )
     header = make_header(config, num_prompts=num_prompts, seeds={})
     with (
         patch.object(writer, "time", times),

@@ -103,19 +103,19 @@ def test_the_same_seed_gives_the_same_losses_bit_for_bit(model: Path, tmp_path: 
 
 
 def test_an_interrupted_run_leaves_a_checkpoint_and_goes_on_from_it(model: Path, tmp_path: Path) -> None:
-    settings = settings_of({"checkpointing.enabled": "true", "data.validation_size": "0"}, steps=6)
+    settings = settings_of({"checkpointing.enabled": "true", "data.validation_size": "0"}, steps=40)
 
     def interrupt(message: Message) -> None:
         if isinstance(message, StepDone) and message.record["step"] == 1:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt  # messages come every half second, so some steps later
 
     first = run(settings, model, tmp_path, interrupt)
     assert first.status == "interrupted"
     assert first.checkpoint is not None
-    assert 2 <= len(first.closed) < 6
+    assert 2 <= len(first.closed) < 40
     second = run(settings, model, tmp_path, resume=True)
     assert second.status == "completed", second.error
-    assert [step["step"] for step in second.closed] == list(range(6))
+    assert [step["step"] for step in second.closed] == list(range(40))
     assert adds_up(second.balance)
     assert second.trace is not None
     assert replay(second.trace).difference is None
