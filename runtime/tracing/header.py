@@ -78,7 +78,9 @@ def package_versions() -> dict[str, str]:
 
 def check_kinds(header: Json) -> None:
     """Raise TraceUnreadable where a kind had other fields when the trace was written."""
-    written = header["kinds"]
+    written = header.get("kinds")
+    if not isinstance(written, dict) or not isinstance(header.get("packages"), dict):
+        raise TraceUnreadable("the header does not say what its codes mean: it was changed, or is none of evenstep")
     changed = [code for code, fields in TABLE.items() if written.get(code, fields) != fields]
     if changed or not written.keys() <= TABLE.keys():
         code = changed[0] if changed else min(written.keys() - TABLE.keys())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from pathlib import Path
@@ -221,6 +222,15 @@ def test_a_broken_property_is_a_difference(tmp_path: Path) -> None:
     )
     assert result.difference is not None
     assert (result.difference.what, result.difference.today) == ("property", "does not hold")
+
+
+def test_a_header_that_does_not_say_what_its_codes_mean_is_refused(tmp_path: Path) -> None:
+    recorded_run(tmp_path / "trace.jsonl", "in_order", num_prompts=8)
+    header, rest = (tmp_path / "trace.jsonl").read_text(encoding="ascii").split("\n", 1)
+    changed = json.dumps({**json.loads(header), "kinds": None}, separators=(",", ":"))
+    (tmp_path / "trace.jsonl").write_text(f"{changed}\n{rest}", encoding="ascii")
+    with pytest.raises(TraceUnreadable, match="does not say what its codes mean"):
+        open_trace(tmp_path)
 
 
 @pytest.mark.parametrize(
