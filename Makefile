@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup train test lint twins mutants bench docs clean
+.PHONY: setup train test lint prove twins mutants assurance bench docs clean
 
 setup: $(STAMP)
 
@@ -40,6 +40,9 @@ prove: $(STAMP) ## CrossHair confirms every rule's proof obligation and refutes 
 
 mutants: $(STAMP) ## which property kills which mutant of the rules, written to docs/mutation.md
 	OMP_NUM_THREADS=1 $(BIN)/python -m specs.mutants --write docs/mutation.md $(MUTANTS_ARGS)
+
+assurance: $(STAMP) ## run what there is to prove and write docs/assurance.md; ASSURANCE_PARTS="deep" for the deep suite
+	OMP_NUM_THREADS=1 $(BIN)/python -m specs.assurance $(ASSURANCE_PARTS)
 
 bench: $(STAMP) ## control cost per group, by sampler and groups in the buffer
 	$(BIN)/python benchmarks/control_cost.py
