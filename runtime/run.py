@@ -122,7 +122,10 @@ def run_training(settings: Settings, output: Path, *, resume: bool, listener: Li
     """
     began_s = time.monotonic()
     num_prompts, held_out = check_run(settings, output, resume=resume)
-    output.mkdir(parents=True, exist_ok=True)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--output {output}: the directory can't be made: {error}; name another one") from error
     config = settings.model_dump(mode="json")
     (output / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
     with PeakMemory() as memory, ray_session(settings):

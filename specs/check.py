@@ -9,7 +9,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import NamedTuple
 
 from specs.checker import HOLDS, UNDETERMINED, VIOLATED, Bounds, Result, explore
-from specs.properties import DEADLOCK, REFUSED, properties_of
+from specs.properties import CLOSES_A_STEP, COMPLETES, DEADLOCK, REFUSED, properties_of
 from specs.scopes import Case, laws_in
 
 _MOST_TOLD = 6
@@ -85,9 +85,11 @@ def _length(result: Result) -> int:
 
 
 def _rank(result: Result) -> int:
-    """Hangs, refusals, endless runs, then all others."""
-    if result.broken in (DEADLOCK, REFUSED):
+    """Hangs, refusals and a sampler that stops the run, endless runs, then all others; last what never happens."""
+    if result.broken in (DEADLOCK, REFUSED, "sampler"):
         return 0
+    if result.broken in (COMPLETES.name, CLOSES_A_STEP.name):
+        return 3
     return 1 if result.cycle_start is not None else 2
 
 

@@ -45,8 +45,11 @@ def violation_values(case: Case, result: Result, story: Concrete | None) -> dict
 
 
 def sentence(case: Case, result: Result) -> str:
-    """What the violated property says."""
-    return sentence_of(properties_of(laws_in(case)), str(result.broken))
+    """What the violated property says; of one that must happen and does not, that."""
+    properties = properties_of(laws_in(case))
+    said = sentence_of(properties, str(result.broken))
+    must_happen = any(prop.name == result.broken for prop in properties.sometimes)
+    return f"this never happens: {said}" if must_happen else said
 
 
 def check_values(checked: Checked, story: Concrete | None) -> dict[str, Any]:

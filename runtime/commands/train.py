@@ -51,6 +51,11 @@ def train(
     try:
         if resume and output is None:
             raise ConfigError("--resume needs --output, the directory of the run to go on with")
+        if summary is not None and not summary.resolve().parent.is_dir():
+            raise ConfigError(
+                f"--summary {summary}: there is no directory {summary.resolve().parent}, so the end of the run could "
+                f"not be written; make it, or name another file"
+            )
         seeds = [] if seed is None else [f"seed={seed}", f"data.seed={seed}"]
         settings = load_settings(config, [*(overrides or ()), *seeds])
         directory = output or Path("runs") / time.strftime("%Y%m%d-%H%M%S")

@@ -105,6 +105,31 @@ def test_a_sampler_with_a_planted_hang_is_caught_from_its_source_file_alone(chec
     assert run_file(saved).problems == (), "a run under this sampler would start, and hang"
 
 
+def test_a_sampler_that_raises_is_to_blame_first_and_its_error_is_told(check, tmp_path):
+    file = tmp_path / "raises_at_selection.py"
+    file.write_text(
+        "from fsm.samplers.builtin import ReadyFirst\n"
+        "class Raises(ReadyFirst):\n"
+        "    def select(self, view, min_groups, max_groups):\n"
+        "        raise RuntimeError('out of ideas')\n"
+    )
+    result = check("--sampler", f"{file}:Raises")
+
+    assert result.exit_code == 2
+    assert "violated: sampler: no run is stopped by its sampler" in result.stdout
+    assert "select raised RuntimeError: out of ideas" in result.stdout
+    assert "also violated: completes: this never happens: the run is completed" in result.stdout
+
+
+def test_the_floor_hides_no_hang_of_a_run_that_setup_refuses(check, tmp_path):
+    path = tmp_path / "no_loss_allowed.yaml"
+    path.write_text(HANGS.replace("min_step_batch_fraction: 0.5", "min_step_batch_fraction: 1.0"), encoding="utf-8")
+    result = check("--no-setup-checks", path)
+
+    assert result.exit_code == 2
+    assert "violated: deadlock" in result.stdout
+
+
 def test_a_good_sampler_holds_with_an_option_of_its_own(check):
     result = check("--sampler", "examples.short_first:ShortFirst", "--sampler-option", "short_tokens=10")
 
