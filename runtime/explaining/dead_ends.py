@@ -46,11 +46,15 @@ def proof_of(situation: Situation, state: State) -> tuple[str, ...]:
     """Why no event can come and no move of the core applies: each count that has to be otherwise."""
     limits, tally = situation.limits, state.tally
     needed = want(limits.size, state.step.selected, charged(state, state.trainer.version))
-    picks = eligible(state, situation.laws, needed)
+    least, offered = min(limits.min_groups, needed), groups_of(eligible(state, situation.laws, needed))
+    selection = (
+        f"{offered} of {tally.ready} ready groups are eligible, {least} are needed at once"
+        if offered < least
+        else f"{situation.sampler} takes none of {tally.ready} ready groups when it is asked for {least} to {needed}"
+    )
     return (
         f"no answer can come: in flight {tally.in_flight}, in training 0, nothing finishing, nothing syncing",
-        f"nothing can be selected: {groups_of(picks)} of {tally.ready} ready groups are eligible, "
-        f"{min(limits.min_groups, needed)} are needed at once",
+        f"nothing can be selected: {selection}",
         _no_dispatch(situation, state),
         _no_admission(situation, state),
     )
@@ -232,9 +236,10 @@ def _listed(state: State, but: Picks) -> str:
 
 
 def _idle_sampler(situation: Situation, state: State) -> Cause | None:
-    """There are ready groups, and the sampler takes none, even if one were enough."""
+    """There are ready groups, and the sampler takes none: not even one, or none although it would take enough."""
     needed = want(situation.limits.size, state.step.selected, charged(state, state.trainer.version))
-    if not state.tally.ready or eligible(state, situation.laws, needed):
+    offered = groups_of(eligible(state, situation.laws, needed))
+    if not state.tally.ready or 0 < offered < min(situation.limits.min_groups, needed):
         return None
     name = situation.sampler
     return Cause(

@@ -159,6 +159,13 @@ def charged_to_none(state: State, laws: Laws, group_class: GroupClass) -> None:
 # Samplers from outside
 
 
+class AsksForTwice(ReadyFirst):
+    """Takes nothing until twice as many groups are ready as it is asked for."""
+
+    def select(self, view: View, min_groups: int, max_groups: int) -> list[tuple[GroupClass, int]]:
+        return super().select(view, min_groups, max_groups) if view.ready_groups >= 2 * min_groups else []
+
+
 class NeverSelects(ReadyFirst):
     """Finds no group good enough."""
 

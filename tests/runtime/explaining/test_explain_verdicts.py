@@ -109,6 +109,15 @@ def test_a_sampler_that_never_selects_is_named_with_what_was_ready(path: Path) -
     assert "4 start weight 0" in explanation.root
 
 
+def test_a_sampler_that_wants_more_than_it_is_asked_for_is_the_root_and_not_the_gate(path: Path) -> None:
+    config = config_of({"name": "custom", "target": "explaining_helpers:AsksForTwice", "max_staleness_versions": 0}, 4)
+    explanation = recorded(path, config, lambda run: run.commit(*run.in_flight()))
+    assert explanation.verdict is Verdict.DEADLOCKED
+    name = "custom explaining_helpers:AsksForTwice"
+    assert f"sampler {name} selects none of the 4 groups that are ready" in explanation.root
+    assert any("takes none of 4 ready groups when it is asked for 4 to 4" in line for line in explanation.proof)
+
+
 def test_a_gate_that_waits_for_a_version_of_the_step_itself_is_a_deadlock(path: Path) -> None:
     """A1."""
     config = config_of({"name": "custom", "target": "explaining_helpers:WaitsForTheNextVersion"}, 2)
