@@ -156,9 +156,17 @@ def _run_on_ray(
     settings: Settings, output: Path, num_prompts: int, held_out: int, resume: bool, listener: Listener
 ) -> Outcome:
     """Ray and what needs it are imported here, after the session has set its environment."""
-    from runtime.actors.naming import Names
+    from runtime.actors.naming import Names, missing_resources
     from runtime.controller import RunPlan
 
+    missing = "; ".join(missing_resources(settings))
+    if missing and settings.cluster.address is None:
+        raise ConfigError(
+            f"the run cannot start: {missing}. Set cluster.trainer_device to cpu and generation to an engine on the "
+            f"CPU, ask for fewer workers or ranks, or give cluster.address of a cluster that has them"
+        )
+    if missing:
+        listener(Notice(f"waiting for the cluster to grow: {missing}"))
     names = Names(settings.cluster.run_name or time.strftime("run-%Y%m%d-%H%M%S"), settings.cluster.namespace)
     listener(Notice(f"preparing the model {settings.policy.model_name}"))
     model_directory = _prepare_model(settings, output / "model")

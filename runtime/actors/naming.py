@@ -45,6 +45,18 @@ def trainer_resources(settings: Settings) -> dict[str, Any]:
     return {"num_cpus": 1, "num_gpus": int(settings.cluster.trainer_device == "cuda")}
 
 
+def missing_resources(settings: Settings) -> list[str]:
+    """What the run's actors ask for beyond what the connected cluster has now: they would wait for it for ever."""
+    workers, ranks = settings.cluster.num_generation_workers, settings.cluster.num_trainer_ranks
+    gpus = workers * generation_resources(settings)["num_gpus"] + ranks * trainer_resources(settings)["num_gpus"]
+    there: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    return [
+        f"{asked:g} {kind}s are asked for, and Ray has {there.get(kind, 0):g}"
+        for kind, asked in (("GPU", gpus), ("CPU", logical_cpus(settings)))
+        if asked > there.get(kind, 0)
+    ]
+
+
 def logical_cpus(settings: Settings) -> int:
     """What all actors of a run ask for, and one to spare for its preparation."""
     cluster = settings.cluster

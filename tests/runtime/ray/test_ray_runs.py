@@ -11,6 +11,7 @@ from ray_helpers import adds_up, metrics_of, run, settings_of
 from fsm.core import Transition
 from fsm.effects import TrainChunk
 from fsm.events import GroupFailed, GroupFinished
+from runtime.actors.naming import missing_resources
 from runtime.messages import Message, StepDone
 from runtime.tracing.notes import Note, WorkerDied, WorkerStarted
 from runtime.tracing.reader import open_trace
@@ -100,6 +101,12 @@ def test_the_same_seed_gives_the_same_losses_bit_for_bit(model: Path, tmp_path: 
         losses.append([record["loss"] for record in metrics_of(tmp_path / name)])
     assert len(losses[0]) == 4
     assert losses[0] == losses[1]
+
+
+def test_gpus_that_are_not_there_are_missed_before_an_actor_waits_for_them(model: Path) -> None:
+    assert missing_resources(settings_of({})) == []
+    on_gpus = settings_of({"cluster.trainer_device": "cuda", "cluster.num_trainer_ranks": "2"})
+    assert "2 GPUs are asked for, and Ray has 0" in missing_resources(on_gpus)
 
 
 def test_an_interrupted_run_leaves_a_checkpoint_and_goes_on_from_it(model: Path, tmp_path: Path) -> None:
