@@ -17,6 +17,7 @@ from pydantic import Field
 from fsm.config import CoreLossConfig, CorePolicyConfig, RunConfig, parse_config
 from fsm.errors import ConfigError
 from fsm.strict import Strict
+from fsm.strict_yaml import load_yaml
 from runtime.generation.config import GenerationConfig, VllmEngineConfig
 from runtime.models.config import TinyModelConfig, WarmupConfig
 from runtime.tasks.config import DataConfig
@@ -242,7 +243,7 @@ def load_settings(path: Path | None, overrides: Sequence[str] = ()) -> Settings:
 def read_document(path: Path) -> dict[str, Any]:
     """The mapping that a YAML file holds. Raises ConfigError, with the line where YAML is to blame."""
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        document = load_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"the configuration {path} cannot be read: {error.strerror or error}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -264,7 +265,7 @@ def _apply_override(document: dict[str, Any], override: str) -> None:
     if not equals or not all(keys):
         raise ConfigError(f"--set {override}: allowed is key=value with a dotted key, as in grpo.max_num_steps=100")
     try:
-        value = yaml.safe_load(text)
+        value = load_yaml(text)
     except yaml.YAMLError as error:
         raise ConfigError(f"--set {override}: the value is not YAML: {error}") from None
     block = document

@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from fsm.strict_yaml import load_yaml
+
 Prompts = list[int]
 Status = Literal["waiting_for_rollouts", "training", "finishing", "syncing", "completed", "stopped", "deadlocked"]
 
@@ -153,20 +155,6 @@ class ScenarioMistake(Exception):
     """The file is not a scenario, or its moves cannot be made. The message says where and why."""
 
 
-class _Loader(yaml.SafeLoader):
-    """Safe YAML in which a key given twice is a mistake; plain YAML silently takes the last."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """The mapping, or ConstructorError at the key that stands twice."""
-        seen: list[Any] = []
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if key in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"{key} is given twice", key_node.start_mark)
-            seen.append(key)
-        return super().construct_mapping(node, deep=deep)
-
-
 def _nearest(key: str, known: Iterable[str]) -> str:
     names = list(known)
     near = difflib.get_close_matches(key, names, n=1)
@@ -223,7 +211,7 @@ def _parse_move(number: int, raw: Any) -> Move:
 def load_scenario(path: Path) -> Scenario:
     """Read and check one file. Raises ScenarioMistake."""
     try:
-        raw = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+        raw = load_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ScenarioMistake(f"cannot be read: {error.strerror or error}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:

@@ -14,6 +14,7 @@ from fsm.config import RunConfig, parse_config
 from fsm.errors import ConfigError
 from fsm.samplers.loading import sampler_name
 from fsm.setup import set_up
+from fsm.strict_yaml import load_yaml
 from runtime.settings import DEFAULT_RUN, Settings, read_document
 from specs.bounds import Kept
 from specs.scenario import scenario_config
@@ -112,7 +113,7 @@ def _sampler_block(target: str, options: Sequence[str]) -> dict[str, Any]:
         if not equals or not key:
             raise ConfigError(f"--sampler-option {option}: allowed is key=value")
         try:
-            block[key] = yaml.safe_load(text)
+            block[key] = load_yaml(text)
         except yaml.YAMLError as error:
             raise ConfigError(f"--sampler-option {option}: the value is not YAML: {error}") from None
     return block
