@@ -241,7 +241,9 @@ def _scale_capacities(numbers: _Numbers, config: RunConfig, known: SamplerTraits
 def _capacity(given: int, given_needed: int, given_size: int, needed: int, size: int, window: int) -> tuple[int, str]:
     """The buffer, as it stands to what is required."""
     if given < given_needed:
-        return max(1, min(needed - 1, given * needed // given_needed)), "below what is required"
+        least = size if given >= given_size else 1  # without a window no buffer holds a step and is too small
+        scaled = max(least, min(needed - 1, given * needed // given_needed))
+        return scaled, "below what is required" if scaled < needed else "holds a step, as it did"
     if given == given_needed:
         return needed, "what is required"
     if given < given_size and needed < size:

@@ -54,6 +54,15 @@ def test_a_buffer_stands_to_what_is_required_as_it_did(given, relation):
     assert (held - required >= 3) == (given - 16 >= 8), "whole batches more stay whole batches more"
 
 
+@pytest.mark.parametrize("window", [0, 1])
+def test_a_buffer_that_holds_a_step_goes_on_holding_one_though_it_is_too_small(window):
+    small = scaled(window=1, max_buffered_rollouts=8, scope=SMALL._replace(window=window))
+    held, required = buffers(small.config)
+
+    assert held == 3
+    assert (held < required) == (window == 1)
+
+
 @pytest.mark.parametrize("size", [2, 3])
 def test_a_buffer_that_cannot_hold_a_step_stays_one(size):
     small = scaled(
