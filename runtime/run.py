@@ -168,6 +168,7 @@ def _run_on_ray(
     if missing:
         listener(Notice(f"waiting for the cluster to grow: {missing}"))
     names = Names(settings.cluster.run_name or time.strftime("run-%Y%m%d-%H%M%S"), settings.cluster.namespace)
+    listener(Notice(f"run {names.run} in {output}; evenstep status --run {names.run} says where it stands"))
     listener(Notice(f"preparing the model {settings.policy.model_name}"))
     model_directory = _prepare_model(settings, output / "model")
     plan = RunPlan(settings, names, num_prompts, held_out, model_directory, output.resolve(), resume)
