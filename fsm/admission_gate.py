@@ -38,9 +38,14 @@ def within_window(dispatch_index: int, version: int, window: int) -> bool:
     return dispatch_index < version + window
 
 
+def within_step_limit(dispatch_index: int, max_steps: int) -> bool:
+    """Another batch is for a step that will be (A6); `max_steps` is -1 where nothing bounds admission."""
+    return max_steps < 0 or dispatch_index + 1 < max_steps
+
+
 def may_admit(gate: AdmissionGate, context: GateContext) -> bool:
     """The sampler admits, and the step limit allows (A1, A6)."""
-    return bool(context.sampler_admits) and (context.max_steps < 0 or gate.dispatch_index + 1 < context.max_steps)
+    return bool(context.sampler_admits) and within_step_limit(gate.dispatch_index, context.max_steps)
 
 
 def _must_close(gate: AdmissionGate, context: GateContext) -> bool:

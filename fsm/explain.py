@@ -31,7 +31,8 @@ def status(state: State) -> str:
     return "waiting_for_rollouts" if state.tally.in_flight else "deadlocked"
 
 
-def _class(group_class: GroupClass) -> str:
+def class_name(group_class: GroupClass) -> str:
+    """A class in words."""
     parts = []
     if group_class.target_step != NONE:
         parts.append(f"for step {group_class.target_step}")
@@ -51,7 +52,7 @@ def _classes(counts: Counts) -> str:
     more = 0
     for group_class, groups in pages.items(counts):
         if len(listed) < SHOWN_CLASSES:
-            listed.append(f"{groups} {_class(group_class)}")
+            listed.append(f"{groups} {class_name(group_class)}")
         else:
             more += groups
     return "; ".join([*listed, f"{more} in other classes"] if more else listed)

@@ -248,18 +248,24 @@ def _fickle(laws: Laws) -> SamplerError:
     )
 
 
+def batch_is_left(state: State, limits: Limits) -> bool:
+    """A batch could be admitted: of the data (A1), or of spares once nothing else is left (P2)."""
+    if state.source.status is _PRODUCING:
+        return True
+    return not state.tally.in_flight and state.pool.spares >= limits.size
+
+
 def admit(state: State, laws: Laws) -> Made | None:
     """A1: the next batch when nothing is queued; P2: a batch of spares once nothing else is left."""
     if state.queue.groups or state.gate.status is not _OPEN:
         return None
     limits = laws.limits
-    producing = state.source.status is _PRODUCING
-    if not producing and (state.tally.in_flight or state.pool.spares < limits.size):
+    if not batch_is_left(state, limits):
         return None
     admission = ask_admit(state, laws)
     if admission is None:
         raise _fickle(laws)
-    if not producing:
+    if state.source.status is not _PRODUCING:
         pool = laws.fire(SPARE_POOL, "draw", state.pool, pool_context(state, laws, limits.size))
         drawn, move = _admitted(state, laws, limits.size, admission, from_spares=True)
         return _with_pool(drawn, pool), move

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from fsm import own_moves, pages
-from fsm.admission_gate import GateState
+from fsm.admission_gate import GateState, within_step_limit
 from fsm.ask import ask_admit
 from fsm.errors import EvenstepError, SamplerError
 from fsm.events import ClaimUnreadable, GroupFailed, GroupFinished
+from fsm.explain import class_name
 from fsm.moves import ClaimFailed, GroupDropped, GroupFiltered, GroupLost, GroupReplaced, Picks
-from fsm.source import SourceState
+from fsm.own_moves import batch_is_left
 from fsm.state import NONE, GroupClass, Queue, State, charged, slots_accounted
 from fsm.step_assembly import want
 from runtime.explaining.situation import Situation, classes_in_hand, eligible
@@ -73,37 +74,16 @@ def _no_dispatch(situation: Situation, state: State) -> str:
 def _no_admission(situation: Situation, state: State) -> str:
     if state.queue.groups:
         return f"nothing can be admitted before the queue is empty: queued {state.queue.groups}"
-    if not supply(situation, state):
+    if not batch_is_left(state, situation.limits):
         return f"nothing can be admitted: the data is used up, and {state.pool.spares} spares are no whole batch"
     return f"nothing can be admitted: the gate is {state.gate.status.name.lower()} at dispatch index " + str(
         state.gate.dispatch_index
     )
 
 
-def supply(situation: Situation, state: State) -> bool:
-    """There is a batch to admit, from the data or of spares."""
-    return state.source.status is SourceState.PRODUCING or state.pool.spares >= situation.limits.size
-
-
 def groups_of(picks: Picks) -> int:
     """How many groups are picked."""
     return sum(groups for _, groups in picks)
-
-
-def class_name(group_class: GroupClass) -> str:
-    """A class in words."""
-    parts = []
-    if group_class.target_step != NONE:
-        parts.append(f"step {group_class.target_step}")
-    if group_class.bucket != NONE:
-        parts.append(f"bucket {group_class.bucket}")
-    if group_class.start_weight != NONE:
-        parts.append(f"start weight {group_class.start_weight}")
-    if group_class.replacements:
-        parts.append(f"replacement {group_class.replacements}")
-    if group_class.label:
-        parts.append(f"label {group_class.label}")
-    return ", ".join(parts) or "no stamp"
 
 
 def _lost_group(situation: Situation, state: State) -> Cause | None:
@@ -256,7 +236,7 @@ def _idle_sampler(situation: Situation, state: State) -> Cause | None:
 
 def _closed_gate(situation: Situation, state: State) -> Cause | None:
     """The next batch is held back, for a version that this step would have to make."""
-    if state.gate.status is not GateState.CLOSED or state.queue.groups or not supply(situation, state):
+    if state.gate.status is not GateState.CLOSED or state.queue.groups or not batch_is_left(state, situation.limits):
         return None
     index, version, limits = state.gate.dispatch_index, state.trainer.version, situation.limits
     needs = _version_needed(situation, state)
@@ -264,7 +244,7 @@ def _closed_gate(situation: Situation, state: State) -> Cause | None:
         opens = f"{situation.sampler} admits no further batch at any version up to {version + VERSIONS_TRIED}"
     else:
         opens = f"it needs version {needs}, and the version is {version}"
-    if 0 <= limits.max_steps <= index + 1:
+    if not within_step_limit(index, limits.max_steps):
         opens = f"max_num_steps is {limits.max_steps}, and as many batches are admitted (A6)"
     return Cause(
         (

@@ -14,10 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from fsm import pages
+from fsm.explain import class_name
 from fsm.run import RunState
 from fsm.source import SourceState
 from fsm.state import NONE, Counts, GroupClass, State
-from runtime.explaining.dead_ends import class_name
 from runtime.explaining.explanation import Explanation
 from runtime.explaining.finding import Verdict
 from runtime.explaining.situation import Situation, is_the_end

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from fsm import pages
+from fsm.explain import class_name
 from fsm.state import GroupClass
 from fsm.trainer import TrainerState
-from runtime.explaining.dead_ends import class_name
 from runtime.explaining.finding import Finding, Verdict
 from runtime.explaining.situation import Situation
 from runtime.explaining.usual import LEAST_S, limit_s, seconds

@@ -66,7 +66,7 @@ def test_a_loss_charged_to_no_step_is_a_deadlock_once_nothing_else_is_in_flight(
         explanation = recorded(path, config, drive)
     assert explanation.verdict is Verdict.DEADLOCKED
     assert (explanation.step, explanation.selected, explanation.charged, explanation.size) == (0, 0, 0, 2)
-    assert "the step waits for a group that was lost: prompt 1 (dispatch 1, step 0" in explanation.root
+    assert "the step waits for a group that was lost: prompt 1 (dispatch 1, for step 0" in explanation.root
     assert "34 s ago, given up on after infra failures: the world failed it; charged to no step" in explanation.root
 
 
@@ -353,5 +353,5 @@ def test_what_holds_a_step_up_is_looked_for_among_its_own_groups(path: Path) -> 
     explanation = recorded(path, config_of("in_order", 4), drive)
     own = GroupClass(target_step=2)
     assert explanation.verdict is Verdict.SLOW
-    assert f"({'step ' + str(own.target_step)}, start weight" in explanation.waits_for[1]
+    assert f"(for step {own.target_step}, start weight" in explanation.waits_for[1]
     assert "step 3" not in explanation.waits_for[1]
