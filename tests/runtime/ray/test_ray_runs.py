@@ -60,7 +60,7 @@ def test_a_run_with_dynamic_sampling_ends_by_itself_and_adds_up(sampler: str, mo
 
 
 def test_a_run_goes_on_when_a_generation_worker_is_killed(model: Path, tmp_path: Path) -> None:
-    settings = settings_of({}, steps=6)
+    settings = settings_of({}, steps=40)  # messages come every half second: it must still run then
     killed: list[int] = []
 
     def kill(message: Message) -> None:
@@ -72,10 +72,10 @@ def test_a_run_goes_on_when_a_generation_worker_is_killed(model: Path, tmp_path:
             ray.kill(ray.get_actor(worker, namespace=settings.cluster.namespace))
 
     outcome = run(settings, model, tmp_path, kill)
-    assert killed == [0]
+    assert killed
     assert outcome.status == "completed", outcome.error
-    assert len(outcome.closed) == 6
-    assert [step["selected"] for step in outcome.closed] == [N] * 6
+    assert len(outcome.closed) == 40
+    assert [step["selected"] for step in outcome.closed] == [N] * 40
     assert outcome.worker_restarts == 1
     assert adds_up(outcome.balance)
     assert outcome.trace is not None
