@@ -19,7 +19,7 @@ from fsm.events import FailureKind
 from runtime.cli import app
 from runtime.tracing.notes import NoProgress, Validated, WorkerDied
 
-playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: pip install playwright")
+playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: make setup")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here: apt-get install chromium")
 
@@ -56,11 +56,16 @@ def browser() -> Iterator[Any]:
         launched.close()
 
 
-def opened_in(browser: Any, trace: Path, **context: Any) -> Opened:
-    """The report of a trace, opened from its file."""
+def report_of(trace: Path) -> Path:
+    """The report of a trace, beside it."""
     output = trace.with_suffix(".html")
     result = CliRunner().invoke(app, ["report", str(trace), "-o", str(output)])
     assert result.exit_code == 0, result.output
+    return output
+
+
+def opened_in(browser: Any, output: Path, **context: Any) -> Opened:
+    """A report, opened from its file."""
     page = browser.new_context(viewport={"width": 1300, "height": 900}, **context).new_page()
     opened = Opened(page)
     page.on("console", lambda message: opened.complaints.append(message.text))
@@ -68,7 +73,7 @@ def opened_in(browser: Any, trace: Path, **context: Any) -> Opened:
     page.on("dialog", lambda dialog: opened.complaints.append(f"a dialog: {dialog.message}"))
     page.on("request", lambda request: opened.asked.append(request.url))
     page.goto(output.as_uri())
-    page.wait_for_selector("html[data-drawn-ms]", timeout=20_000)
+    page.wait_for_selector("html[data-drawn-ms]", timeout=60_000)
     return opened
 
 
@@ -84,9 +89,15 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def output(trace: Path) -> Path:
+    """Its report."""
+    return report_of(trace)
+
+
 @pytest.fixture
-def report(browser: Any, trace: Path) -> Iterator[Opened]:
-    opened = opened_in(browser, trace)
+def report(browser: Any, output: Path) -> Iterator[Opened]:
+    opened = opened_in(browser, output)
     yield opened
     assert opened.complaints == []
     assert len(opened.asked) == 1, "the page asked for something"
@@ -209,10 +220,10 @@ def test_everything_has_a_name_that_can_be_read_aloud(report: Opened) -> None:
     assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
 
 
-def test_light_and_dark_follow_the_system_and_the_button(browser: Any, trace: Path) -> None:
+def test_light_and_dark_follow_the_system_and_the_button(browser: Any, output: Path) -> None:
     grounds = []
     for scheme in ("light", "dark"):
-        opened = opened_in(browser, trace, color_scheme=scheme)
+        opened = opened_in(browser, output, color_scheme=scheme)
         ground = "() => getComputedStyle(document.documentElement).backgroundColor"
         grounds.append(opened.page.evaluate(ground))
         opened.page.click("#theme")
@@ -229,7 +240,7 @@ def test_hostile_content_is_seen_as_text_and_runs_nowhere(browser: Any, tmp_path
         run.world.fail(1, FailureKind.INFRA, "y" * 1_000_000 + HOSTILE)
         run.note(WorkerDied(HOSTILE, HOSTILE))
         run.note(NoProgress(9.0, HOSTILE))
-    report = opened_in(browser, path)
+    report = opened_in(browser, report_of(path))
     page = report.page
     for asked in ("onerror", "prompt 0", "prompt 1", "step 0"):
         page.fill("#search-text", asked)
@@ -253,6 +264,6 @@ def test_a_trace_that_was_cut_off_or_has_no_beginning_is_drawn_too(browser: Any,
     for name, kept in cuts.items():
         path = tmp_path / f"{name}.jsonl"
         path.write_bytes(b"".join(kept))
-        report = opened_in(browser, path)
+        report = opened_in(browser, report_of(path))
         assert report.complaints == [], name
         report.page.context.close()
