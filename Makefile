@@ -47,8 +47,9 @@ assurance: $(STAMP) ## run what there is to prove and write docs/assurance.md; A
 bench: $(STAMP) ## control cost per group, by sampler and groups in the buffer
 	$(BIN)/python benchmarks/control_cost.py
 
-docs: $(STAMP) ## refresh what the documents generate from the tables
+docs: $(STAMP) ## refresh what the documents generate from the tables and the configuration
 	$(BIN)/evenstep diagram --write docs/machines.md
+	$(BIN)/evenstep config --write docs/configuration.md
 
 include vllm.mk
 

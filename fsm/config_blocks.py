@@ -172,7 +172,8 @@ class RolloutFailureConfig(Strict):
     )
     max_backoff_s: Seconds = Field(default=30.0, description="Longest wait before an attempt.")
     rollout_timeout_s: PositiveSeconds | None = Field(
-        default=None, description="Time after which a running attempt fails (infra); null: no deadline."
+        default=None,
+        description="Time from its start, verdicts included, after which an attempt fails (infra); null: no deadline.",
     )
 
 

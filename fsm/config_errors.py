@@ -128,17 +128,16 @@ def _allowed(place: Place) -> str | None:
 
 def _hint(place: Place, given: object) -> str:
     """What a user who wrote this most likely meant."""
-    blocks = list(_models_in(place.shape))
+    blocks = list(models_in(place.shape))
     if given is None and blocks:
         return " (leave the key out for its defaults)"
     if not isinstance(given, str):
         return ""
-    tagged_by = [name for block in blocks for name in block.model_fields if given in _tags(block, name)]
+    tagged_by = [name for block in blocks for name in block.model_fields if given in tags_of(block, name)]
     if tagged_by:
         return f" (as in {{{tagged_by[0]}: {given}}})"
     if (_allowed(place) or "").startswith(("a number", "a whole number")) and re.fullmatch(NUMBER, given):
-        exponent = "e" in given.lower()
-        return " (an exponent needs a point and a sign, as in 1.0e-3)" if exponent else " (without quotes)"
+        return " (without quotes)"
     return ""
 
 
@@ -158,7 +157,7 @@ def _as_key(key: object) -> str:
 
 
 def _unknown_tag(place: Place, discriminator: str, given: object) -> str:
-    known = [str(tag) for block in _models_in(place.shape) for tag in _tags(block, discriminator)]
+    known = [str(tag) for block in models_in(place.shape) for tag in tags_of(block, discriminator)]
     key = f"{place.path}.{discriminator}"
     if not isinstance(given, Mapping) or discriminator not in given:
         return f"{key} is missing; allowed: {_or(known)}"
@@ -191,9 +190,9 @@ def _place(model: Model, location: Sequence[int | str]) -> Place:
     constraints: tuple[Any, ...] = ()
     owner, owner_words = None, ""
     for key in location:
-        models = list(_models_in(shape))
+        models = list(models_in(shape))
         if _is_choice(shape):  # the key names the member: by its tag, or by its class
-            chosen = [each for each in models if key in (*_tags(each), each.__name__)]
+            chosen = [each for each in models if key in (*tags_of(each), each.__name__)]
             if chosen:
                 shape, words = chosen[0], f"the {key} {path.rpartition('.')[2]}"
         elif len(models) == 1 and not _is_container(shape):
@@ -236,16 +235,16 @@ def _item_of(shape: Any) -> Any:
     return arguments[-1] if get_origin(_bare(shape)) in (dict, Mapping) else arguments[0]
 
 
-def _models_in(shape: Any) -> Iterator[Model]:
+def models_in(shape: Any) -> Iterator[Model]:
     """The blocks that an annotation speaks of."""
     if isinstance(shape, type) and issubclass(shape, BaseModel):
         yield shape
     elif get_origin(shape) is not Literal:
         for part in get_args(shape):
-            yield from _models_in(part)
+            yield from models_in(part)
 
 
-def _tags(block: Model, discriminator: str | None = None) -> Iterator[Any]:
+def tags_of(block: Model, discriminator: str | None = None) -> Iterator[Any]:
     """The names by which a union tells this block from the others."""
     for name, field in block.model_fields.items():
         if discriminator in (None, name) and get_origin(field.annotation) is Literal:
@@ -256,8 +255,8 @@ def _blocks(model: Model, path: str = "") -> Iterator[tuple[Model, str]]:
     """Every block of the tree, with its place in words."""
     yield model, path or "the configuration itself"
     for name, field in model.model_fields.items():
-        inner = list(_models_in(field.annotation))
+        inner = list(models_in(field.annotation))
         for block in inner:
-            tags = list(_tags(block)) if len(inner) > 1 else []
+            tags = list(tags_of(block)) if len(inner) > 1 else []
             below = f"the {tags[0]} {name}" if tags else f"{path}.{name}" if path else name
             yield from _blocks(block, below)

@@ -19,22 +19,12 @@ def refusals(config: RunConfig, sampler: SamplerTraits) -> list[str]:
 
 def general_refusals(config: RunConfig) -> list[str]:
     """What is refused under any sampler."""
-    return [
-        *_one_generation(config),
-        *_replace_without_means(config),
-        *_streaming_minimum_above_n(config),
-        *_other_global_batch(config),
-    ]
+    return [problem for refusal in REFUSED_UNDER_ANY_SAMPLER for problem in refusal(config)]
 
 
 def sampler_refusals(config: RunConfig, sampler: SamplerTraits) -> list[str]:
     """What is refused because of the sampler."""
-    return [
-        *_bucket_with_losses(config, sampler),
-        *_filtered_without_replace(config, sampler),
-        *_buffer_too_small(config, sampler),
-        *_stale_without_correction(config, sampler),
-    ]
+    return [problem for refusal in REFUSED_BY_SAMPLER for problem in refusal(config, sampler)]
 
 
 def warnings(config: RunConfig, sampler: SamplerTraits) -> list[str]:
@@ -52,6 +42,7 @@ def warnings(config: RunConfig, sampler: SamplerTraits) -> list[str]:
 
 
 def _one_generation(config: RunConfig) -> Iterator[str]:
+    """Dynamic sampling with one generation per prompt: the rewards of a group of one are always all equal."""
     if config.grpo.use_dynamic_sampling and config.grpo.num_generations_per_prompt < 2:
         yield (
             "grpo.num_generations_per_prompt is 1 beside grpo.use_dynamic_sampling: the rewards of a group "
@@ -61,6 +52,7 @@ def _one_generation(config: RunConfig) -> Iterator[str]:
 
 
 def _replace_without_means(config: RunConfig) -> Iterator[str]:
+    """`on_dropped_prompt: replace` with no replacement attempts, or no reserve."""
     failure = config.async_rl.rollout_failure
     if failure.on_dropped_prompt != "replace":
         return
@@ -76,6 +68,7 @@ def _replace_without_means(config: RunConfig) -> Iterator[str]:
 
 
 def _streaming_minimum_above_n(config: RunConfig) -> Iterator[str]:
+    """`min_groups_for_streaming_train` above `grpo.num_prompts_per_step`."""
     minimum, step_size = config.async_rl.min_groups_for_streaming_train, config.grpo.num_prompts_per_step
     if minimum is not None and minimum > step_size:
         yield (
@@ -86,6 +79,7 @@ def _streaming_minimum_above_n(config: RunConfig) -> Iterator[str]:
 
 
 def _other_global_batch(config: RunConfig) -> Iterator[str]:
+    """A `policy.train_global_batch_size` that is not prompts × generations of a step."""
     batch, generations = config.policy.train_global_batch_size, config.grpo.num_generations_per_prompt
     rollouts = config.grpo.num_prompts_per_step * generations
     if batch is None or batch == rollouts:
@@ -103,6 +97,7 @@ def _other_global_batch(config: RunConfig) -> Iterator[str]:
 
 
 def _bucket_with_losses(config: RunConfig, sampler: SamplerTraits) -> Iterator[str]:
+    """The weight_fifo sampler with dynamic sampling, or with a drop budget above 0."""
     if not sampler.stamps_bucket:
         return
     why = "a bucket is trained before any later one, and a group lost from it would leave a step that it can't fill. "
@@ -122,6 +117,7 @@ def _bucket_with_losses(config: RunConfig, sampler: SamplerTraits) -> Iterator[s
 
 
 def _filtered_without_replace(config: RunConfig, sampler: SamplerTraits) -> Iterator[str]:
+    """Dynamic sampling without `on_dropped_prompt: replace`, but under the windowed sampler."""
     failure = config.async_rl.rollout_failure
     filters = config.grpo.use_dynamic_sampling and sampler.uses_replacement_pool
     if filters and failure.on_dropped_prompt != "replace":
@@ -136,6 +132,7 @@ def _filtered_without_replace(config: RunConfig, sampler: SamplerTraits) -> Iter
 
 
 def _buffer_too_small(config: RunConfig, sampler: SamplerTraits) -> Iterator[str]:
+    """A `max_buffered_rollouts` below what the sampler requires (A4)."""
     given, required = config.async_rl.max_buffered_rollouts, required_buffer(config, sampler)
     if given is None or given >= required:
         return
@@ -172,6 +169,7 @@ def _window_key(config: RunConfig) -> str:
 
 
 def _stale_without_correction(config: RunConfig, sampler: SamplerTraits) -> Iterator[str]:
+    """A sampler that admits stale groups without `loss_fn.use_importance_sampling_correction`."""
     if config.loss_fn.use_importance_sampling_correction:
         return
     said = "loss_fn.use_importance_sampling_correction is false, but the"
@@ -190,6 +188,23 @@ def _stale_without_correction(config: RunConfig, sampler: SamplerTraits) -> Iter
             f"{said} {sampler.name} sampler admits stale groups: the loss would take groups of earlier "
             f"weights for fresh ones. Set use_importance_sampling_correction to true{on_policy}."
         )
+
+
+REFUSED_UNDER_ANY_SAMPLER = (
+    _one_generation,
+    _replace_without_means,
+    _streaming_minimum_above_n,
+    _other_global_batch,
+)
+"""Each refusal, which says in its docstring what is refused."""
+
+REFUSED_BY_SAMPLER = (
+    _bucket_with_losses,
+    _filtered_without_replace,
+    _buffer_too_small,
+    _stale_without_correction,
+)
+"""The same, for what depends on the sampler."""
 
 
 # Accepted, with a warning

@@ -12,6 +12,7 @@ import sys
 import typer
 
 from runtime.commands.check import CheckCommand, check
+from runtime.commands.config import config_command
 from runtime.commands.diagram import diagram
 from runtime.commands.explain import explain_command
 from runtime.commands.export import export_command
@@ -35,6 +36,7 @@ app = typer.Typer(
 app.command("train")(train)
 app.command("check", cls=CheckCommand)(check)
 app.add_typer(scenario_app, name="scenario")
+app.command("config")(config_command)
 app.command("diagram")(diagram)
 app.command("trace")(trace)
 app.command("replay")(replay_command)

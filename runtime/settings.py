@@ -7,7 +7,7 @@ DESIGN section 6 for `grpo` and `async_rl`; `--set` changes either. Nothing here
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -110,7 +110,9 @@ class ClusterConfig(Strict):
         ge=1,
         description=(
             "Verdicts that a reward worker makes at the same time; null: 128 where verdicts may have to wait "
-            "(data.delay, a verifier of your own), else 1."
+            "(data.delay, a verifier of your own), else 1. At 1, a verdict that hangs holds up all others of its "
+            "worker until their attempts fail too: async_rl.rollout_failure.rollout_timeout_s counts from the start "
+            "of an attempt, generation and waiting for the verdict included (W1)."
         ),
     )
     num_trainer_ranks: int = Field(
@@ -234,7 +236,7 @@ def load_settings(path: Path | None, overrides: Sequence[str] = ()) -> Settings:
     for override in overrides:
         _apply_override(document, override)
     settings = parse_config(document, model=Settings)
-    refused = _length_refusals(settings)
+    refused = [problem for refusal in REFUSED_ACROSS_BLOCKS for problem in refusal(settings)]
     if refused:
         raise ConfigError("configuration refused: " + "; ".join(refused))
     return settings
@@ -295,38 +297,63 @@ def gpus_everywhere(settings: Settings) -> bool:
     return settings.cluster.trainer_device == "cuda" and gpus_per_worker(settings) > 0
 
 
-def _length_refusals(settings: Settings) -> list[str]:
-    """What does not fit together across the runtime's blocks."""
+def _rollouts_too_long(settings: Settings) -> Iterator[str]:
+    """`generation.max_prompt_tokens` + `max_new_tokens` above `policy.max_total_sequence_length`."""
     generation, policy = settings.generation, settings.policy
     longest = generation.max_prompt_tokens + generation.max_new_tokens
-    refused = []
     if longest > policy.max_total_sequence_length:
-        refused.append(
+        yield (
             f"generation.max_prompt_tokens + max_new_tokens is {longest}, but the trainer takes rollouts of "
             f"policy.max_total_sequence_length = {policy.max_total_sequence_length}: raise that to {longest}, or lower "
             "the former"
         )
+
+
+def _tiny_model_too_short(settings: Settings) -> Iterator[str]:
+    """For the tiny model a `policy.max_total_sequence_length` above `policy.tiny.max_positions`."""
+    policy = settings.policy
     if policy.model_name == TINY and policy.max_total_sequence_length > policy.tiny.max_positions:
-        refused.append(
+        yield (
             f"policy.max_total_sequence_length is {policy.max_total_sequence_length}, but the tiny model has "
             f"policy.tiny.max_positions = {policy.tiny.max_positions}: raise that, or lower the former"
         )
+
+
+def _greedy_training(settings: Settings) -> Iterator[str]:
+    """`generation.temperature: 0`, under which siblings are equal."""
     if settings.generation.temperature == 0:
-        refused.append(
+        yield (
             "generation.temperature is 0: siblings would be equal and nothing could be learnt; set it above 0, and "
             "validation.temperature to 0 for greedy validation"
         )
+
+
+def _nccl_without_gpus(settings: Settings) -> Iterator[str]:
+    """`weight_sync.backend: nccl` where not the trainer and each generation worker have a GPU."""
     sync = settings.weight_sync
     if isinstance(sync, CollectiveSyncConfig) and sync.backend == "nccl" and not gpus_everywhere(settings):
-        refused.append(
+        yield (
             "weight_sync.backend is nccl, which needs a GPU for the trainer and for each generation worker, but "
             f"cluster.trainer_device is {settings.cluster.trainer_device} and a generation worker takes "
             f"{gpus_per_worker(settings)} GPUs; set it to gloo, or leave it out"
         )
-    siblings, rows = settings.grpo.num_generations_per_prompt, generation.engine.max_batch_sequences
+
+
+def _group_above_batch(settings: Settings) -> Iterator[str]:
+    """`grpo.num_generations_per_prompt` above `generation.engine.max_batch_sequences`."""
+    siblings, rows = settings.grpo.num_generations_per_prompt, settings.generation.engine.max_batch_sequences
     if siblings > rows:
-        refused.append(
+        yield (
             f"grpo.num_generations_per_prompt is {siblings}, but generation.engine.max_batch_sequences is {rows}, and "
             f"a group is decoded as a whole: set that to at least {siblings}"
         )
-    return refused
+
+
+REFUSED_ACROSS_BLOCKS = (
+    _rollouts_too_long,
+    _tiny_model_too_short,
+    _greedy_training,
+    _nccl_without_gpus,
+    _group_above_batch,
+)
+"""What does not fit together across the runtime's blocks. Each says in its docstring what is refused."""

@@ -75,7 +75,8 @@ class GenerationConfig(Strict):
     max_prompt_tokens: int = Field(
         default=64,
         ge=1,
-        description="Longest prompt, in tokens, earlier turns included; a longer one is a data failure.",
+        description="Longest prompt, in tokens, templates and earlier turns included. Lines of a file and held-out "
+        "prompts are counted at the start; a longer one that is drawn later is a data failure.",
     )
     stop_token_ids: tuple[int, ...] = Field(
         default=(), strict=False, description="End a completion, beside the model's own end-of-text token."

@@ -20,6 +20,7 @@ class TinyModelConfig(Strict):
 
     @model_validator(mode="after")
     def _heads_fit(self) -> Self:
+        """A `width` that is not a multiple of `head_size`."""
         if self.width % self.head_size:
             raise ValueError(f"width {self.width} is not a multiple of head_size {self.head_size}: change either")
         return self

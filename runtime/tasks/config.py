@@ -22,6 +22,7 @@ class _Characters(Strict):
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
+        """`min_length` above `max_length`."""
         if self.min_length > self.max_length:
             raise ValueError(
                 f"min_length {self.min_length} is above max_length {self.max_length}: swap them, or make them equal"
@@ -101,6 +102,7 @@ class DelayConfig(Strict):
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
+        """A `median_s` that is not between `min_s` and `max_s`."""
         if not self.min_s <= self.median_s <= self.max_s:
             raise ValueError(f"min_s {self.min_s}, median_s {self.median_s} and max_s {self.max_s}: put them in order")
         return self
@@ -131,6 +133,7 @@ class DataConfig(Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        """A `prompt_template` without `{prompt}`; a `system_prompt` without `chat: true`."""
         if "{prompt}" not in self.prompt_template:
             raise ValueError(
                 f"prompt_template {self.prompt_template!r} has no {{prompt}}: every prompt would be the same"

@@ -49,6 +49,7 @@ class PolicyConfig(Strict):
 
     @model_validator(mode="after")
     def _longest_rollout_fits_a_microbatch(self) -> PolicyConfig:
+        """`train_microbatch_tokens` below `max_total_sequence_length`: a rollout is never split."""
         if self.train_microbatch_tokens < self.max_total_sequence_length:
             raise ValueError(
                 f"train_microbatch_tokens is {self.train_microbatch_tokens}, but a rollout may have "
@@ -72,6 +73,7 @@ class RewardShapingConfig(Strict):
 
     @model_validator(mode="after")
     def _buffer_within_the_response(self) -> RewardShapingConfig:
+        """`overlong_buffer_length` above `max_response_length`."""
         if self.overlong_buffer_length > self.max_response_length:
             raise ValueError(
                 f"overlong_buffer_length is {self.overlong_buffer_length}, longer than max_response_length = "
@@ -177,6 +179,7 @@ class LossConfig(Strict):
 
     @model_validator(mode="after")
     def _generation_ratio_is_the_correction(self) -> LossConfig:
+        """`old_policy: generation` without `use_importance_sampling_correction`, which its ratio is."""
         if self.old_policy == "generation" and not self.use_importance_sampling_correction:
             raise ValueError(
                 "old_policy is generation, whose ratio is the importance-sampling correction, but "
@@ -188,20 +191,21 @@ class LossConfig(Strict):
 class ConstantSchedule(Strict):
     """The learning rate stays at `lr` after the warm-up."""
 
-    name: Literal["constant"] = "constant"
+    name: Literal["constant"] = Field(default="constant", description="The schedule.")
     warmup_steps: int = Field(default=0, ge=0, description="Steps over which the learning rate rises linearly to lr.")
 
 
 class DecaySchedule(Strict):
     """The learning rate falls from `lr` after the warm-up and stays at its lowest from `total_steps` on."""
 
-    name: Literal["linear", "cosine"]
+    name: Literal["linear", "cosine"] = Field(description="The schedule.")
     warmup_steps: int = Field(default=0, ge=0, description="Steps over which the learning rate rises linearly to lr.")
     total_steps: int = Field(ge=1, description="The step, counted from 0, at which the fall is complete.")
     min_lr_ratio: float = Field(default=0.0, ge=0, le=1, description="The lowest learning rate, as a fraction of lr.")
 
     @model_validator(mode="after")
     def _warmup_within_total(self) -> DecaySchedule:
+        """`warmup_steps` of `total_steps` or more: no step is left to decay over."""
         if self.warmup_steps >= self.total_steps:
             raise ValueError(
                 f"warmup_steps is {self.warmup_steps} and total_steps {self.total_steps}: "

@@ -1,0 +1,59 @@
+"""What docs/tasks.md shows runs as it stands."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from fsm.errors import ConfigError
+from runtime.run import check_run
+from runtime.settings import load_settings
+from runtime.tasks.load import load_task
+
+DOCUMENT = (Path(__file__).parents[2] / "docs/tasks.md").read_text(encoding="utf-8")
+FILES = dict(re.findall(r"<!-- file: (\S+) -->\n```\w+\n(.*?)```", DOCUMENT, flags=re.DOTALL))
+CONFIGURATIONS = re.findall(r"```yaml\n(.*?)```", DOCUMENT, flags=re.DOTALL)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the user runs `evenstep`, with the files of the document."""
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_verifiers", raising=False)
+    return tmp_path
+
+
+def test_the_example_passes_the_checks_of_a_run_and_its_verifier_rates(folder: Path) -> None:
+    assert set(FILES) == {"capitals.jsonl", "my_verifiers.py", "capitals.yaml"}
+    settings = load_settings(folder / "capitals.yaml")
+
+    training, held_out = check_run(settings, folder / "run", resume=False)
+
+    assert training >= settings.grpo.num_prompts_per_step
+    assert held_out >= 1
+    assert training + held_out == 5
+    task = load_task(settings.data, "training")
+    answer = task.reference(0)
+    assert answer is not None
+    says = [task.verify(0, [said], 0) for said in (f"It is {answer}.", f"it is {answer.lower()}", "no idea")]
+    assert [(verdict.reward, verdict.correct) for verdict in says] == [(1.0, True), (0.5, False), (0.0, False)]
+
+
+@pytest.mark.parametrize("wrong", ['{"prompt": "a"}', '{"prompt": "a", "answer": 1}', '{"prompt": "", "answer": "b"}'])
+def test_a_line_that_is_not_as_the_document_says_is_refused_by_file_and_line(folder: Path, wrong: str) -> None:
+    with (folder / "capitals.jsonl").open("a", encoding="utf-8") as file:
+        file.write(wrong + "\n")
+    with pytest.raises(ConfigError, match=r"capitals\.jsonl:6"):
+        check_run(load_settings(folder / "capitals.yaml"), folder / "run", resume=False)
+
+
+@pytest.mark.parametrize("configuration", CONFIGURATIONS)
+def test_every_configuration_of_the_document_loads(configuration: str, folder: Path) -> None:
+    (folder / "shown.yaml").write_text(configuration, encoding="utf-8")
+    assert load_task(load_settings(folder / "shown.yaml").data, "training").prompt(0)
