@@ -6,6 +6,8 @@ legal is settled before (`fsm.core`). The core's own moves follow after each (`f
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fsm import moves, pages
 from fsm.admission_gate import ADMISSION_GATE, GateContext
 from fsm.ask import ask_abort, ask_charge
@@ -24,12 +26,14 @@ from fsm.trainer import TRAINER, TrainerContext
 
 Done = tuple[State, list[Move]]
 
-_with_answer_kept = evolver(State, "running", "ready", "budgets", "tally")
-_with_answer_filtered = evolver(State, "filtered", "running", "budgets", "tally")
-_with_backoff = evolver(State, "backing_off", "running")
-_with_retry = evolver(State, "waiting", "running")
+_with_running = evolver(State, "running")
+_with_answer_kept = evolver(State, "ready", "budgets", "tally")
+_with_answer_filtered = evolver(State, "filtered", "budgets", "tally")
+_with_backoff = evolver(State, "backing_off")
+_with_retry = evolver(State, "waiting")
 _with_backoff_over = evolver(State, "backing_off", "waiting")
-_with_drop = evolver(State, "running", "tally")
+_with_tally = evolver(State, "tally")
+_with_aborted = evolver(State, "running", "tally")
 _with_spare = evolver(State, "pool", "waiting", "tally")
 _with_charge = evolver(State, "ledgers", "step")
 _with_chunk_over = evolver(State, "trainer", "chunk", "accumulated")
@@ -39,20 +43,25 @@ _with_trainer = evolver(State, "trainer")
 _committed = MOVE["commit"]
 
 
+def leave(state: State, group_class: GroupClass) -> State:
+    """An attempt is over: its group is not among those that run any more. First of what each such answer does."""
+    return _with_running(state, pages.add(state.running, group_class, -1))
+
+
 def commit(state: State, laws: Laws, group_class: GroupClass, label: int) -> Done:
     """A rollout finished and is kept."""
+    return commit_left(leave(state, group_class), laws, group_class, label)
+
+
+def commit_left(state: State, laws: Laws, group_class: GroupClass, label: int) -> Done:
+    """The rest of `commit`."""
     del laws
     target_step, bucket, start_weight, replacements, unlabelled = group_class
     ready = group_class  # often the same class, and then better the same value: it is told by identity
     if replacements or label != unlabelled:
         ready = GroupClass(target_step, bucket, start_weight, 0, label)
-    committed = _with_answer_kept(
-        state,
-        pages.add(state.running, group_class, -1),
-        pages.add(state.ready, ready, 1),
-        _answered(state.budgets),
-        _committed(state.tally, 1),
-    )
+    budgets, tally = _answered(state.budgets), _committed(state.tally, 1)
+    committed = _with_answer_kept(state, pages.add(state.ready, ready, 1), budgets, tally)
     return committed, [moves.GroupCommitted(group_class, ready)]
 
 
@@ -63,27 +72,34 @@ def _answered(budgets: Budgets) -> Budgets:
 
 def filter_group(state: State, laws: Laws, group_class: GroupClass) -> Done:
     """L1: a rollout finished with all rewards equal, under dynamic sampling."""
+    return filter_left(leave(state, group_class), laws, group_class)
+
+
+def filter_left(state: State, laws: Laws, group_class: GroupClass) -> Done:
+    """The rest of `filter_group`."""
     filtered = state.filtered
     if laws.limits.max_filtered >= 0:
         stamp = group_class.target_step
         step = assembling_step(state, laws.limits) if stamp == NONE else stamp
         filtered = pages.add(filtered, step, 1)
-    running = pages.add(state.running, group_class, -1)
-    tally = MOVE["filter"](state.tally, 1)
-    state = _with_answer_filtered(state, filtered, running, _answered(state.budgets), tally)
+    state = _with_answer_filtered(state, filtered, _answered(state.budgets), MOVE["filter"](state.tally, 1))
     state, followed = _replace_or_lose(state, laws, group_class)
     return state, [moves.GroupFiltered(group_class), *followed]
 
 
 def retry(state: State, laws: Laws, group_class: GroupClass, kind: FailureKind, backs_off: bool) -> Done:
     """L7: an attempt failed and another follows, after its backoff."""
+    return retry_left(leave(state, group_class), laws, group_class, kind, backs_off)
+
+
+def retry_left(state: State, laws: Laws, group_class: GroupClass, kind: FailureKind, backs_off: bool) -> Done:
+    """The rest of `retry`."""
     del laws
     after = starting(group_class, NONE)
-    running = pages.add(state.running, group_class, -1)
     if backs_off:
-        state = _with_backoff(state, pages.add(state.backing_off, after, 1), running)
+        state = _with_backoff(state, pages.add(state.backing_off, after, 1))
     else:
-        state = _with_retry(state, pages.add(state.waiting, after, 1), running)
+        state = _with_retry(state, pages.add(state.waiting, after, 1))
     return state, [moves.RetryWaits(group_class, after, kind, backs_off)]
 
 
@@ -100,7 +116,12 @@ def end_backoff(state: State, laws: Laws, group_class: GroupClass) -> Done:
 
 def give_up(state: State, laws: Laws, group_class: GroupClass, kind: FailureKind, error: str) -> Done:
     """L7: the last attempt failed; the group is replaced or lost, or the budget stops the run."""
-    state = _with_drop(state, pages.add(state.running, group_class, -1), MOVE["drop"](state.tally, 1))
+    return give_up_left(leave(state, group_class), laws, group_class, kind, error)
+
+
+def give_up_left(state: State, laws: Laws, group_class: GroupClass, kind: FailureKind, error: str) -> Done:
+    """The rest of `give_up`."""
+    state = _with_tally(state, MOVE["drop"](state.tally, 1))
     dropped: list[Move] = [moves.GroupDropped(group_class, kind)]
     state, over = _spend_budget(state, laws, kind, error)
     if over:
@@ -213,7 +234,7 @@ def close_step(state: State, laws: Laws) -> Done:
         for group_class, groups in stale:
             running = pages.add(running, group_class, -groups)
         tally = MOVE["abort"](state.tally, sum(groups for _, groups in stale))
-        state = _with_drop(state, running, tally)
+        state = _with_aborted(state, running, tally)
         done.append(moves.GroupsAborted(stale))
     return state, done
 
@@ -230,32 +251,83 @@ def stop_with(state: State, laws: Laws, error: EvenstepError) -> Done:
     return state, [move]
 
 
-def resume(state: State, laws: Laws) -> Done:
-    """C2: in flight starts again at once, limits or not; selected into the open step is ready again."""
+def _start_running_again(state: State, laws: Laws) -> Done:
+    """C2: attempts that ran start again under the version, limits or not."""
+    del laws
     version = state.trainer.version
-    running: Counts = ()
+    running = pages.of((starting(group_class, version), groups) for group_class, groups in pages.items(state.running))
+    return state._replace(running=running), []
+
+
+def _start_waiting_again(state: State, laws: Laws) -> Done:
+    """C2: so do those that waited to start."""
+    del laws
+    return state._replace(waiting=(), running=_started(state, state.waiting)) if state.waiting else state, []
+
+
+def _start_backing_off_again(state: State, laws: Laws) -> Done:
+    """C2: so do those that backed off; no new process waits for an old one's backoff."""
+    del laws
+    backing_off = state.backing_off
+    return state._replace(backing_off=(), running=_started(state, backing_off)) if backing_off else state, []
+
+
+def _started(state: State, counts: Counts) -> Counts:
+    version, running = state.trainer.version, state.running
+    for group_class, groups in pages.items(counts):
+        running = pages.add(running, starting(group_class, version), groups)
+    return running
+
+
+def _take_back(state: State, laws: Laws) -> Done:
+    """C2: selected into the open step is ready again."""
+    del laws
+    if not state.chunk and not state.accumulated and not state.tally.selected:
+        return state, []
     ready = state.ready
-    for counts in (state.running, state.waiting, state.backing_off):
-        for group_class, groups in pages.items(counts):
-            running = pages.add(running, starting(group_class, version), groups)
     for counts in (state.chunk, state.accumulated):
         for group_class, groups in pages.items(counts):
             ready = pages.add(ready, group_class, groups)
-    taken_back = state._replace(
-        running=running,
-        waiting=(),
-        backing_off=(),
-        ready=ready,
-        chunk=(),
-        accumulated=(),
-        tally=MOVE["take_back"](state.tally, state.tally.selected),
-        trainer=laws.fire(TRAINER, "resume", state.trainer, TrainerContext()),
-    )
-    ledgers = taken_back.ledgers
+    tally = MOVE["take_back"](state.tally, state.tally.selected)
+    return state._replace(ready=ready, chunk=(), accumulated=(), tally=tally), []
+
+
+def _resume_machines(state: State, laws: Laws) -> Done:
+    """C2: nothing that the trainer was at is under way; charges stay."""
+    state = _with_trainer(state, laws.fire(TRAINER, "resume", state.trainer, TrainerContext()))
+    ledgers = state.ledgers
     for step, ledger in pages.items(ledgers):
-        context = ledger_context(taken_back, laws, step)
+        context = ledger_context(state, laws, step)
         ledgers = pages.put(ledgers, step, laws.fire(SHORTFALL_LEDGER, "resume", ledger, context))
-    return _resumed(taken_back._replace(ledgers=ledgers), laws), [moves.RunResumed(version)]
+    return _resumed(state._replace(ledgers=ledgers), laws), [moves.RunResumed(state.trainer.version)]
+
+
+def _resumed(state: State, laws: Laws) -> State:
+    """The machines whose status depends on the limits, which may be others than the checkpoint's."""
+    state = state._replace(source=laws.fire(SOURCE, "resume", state.source, source_context(state, laws)))
+    return state._replace(
+        pool=laws.fire(SPARE_POOL, "data_moved", state.pool, pool_context(state, laws)),
+        step=laws.fire(STEP_ASSEMBLY, "take_back", state.step, step_context(state, laws)),
+    )
+
+
+RESUME: tuple[Callable[[State, Laws], Done], ...] = (
+    _start_running_again,
+    _start_waiting_again,
+    _start_backing_off_again,
+    _take_back,
+    _resume_machines,
+)
+"""What a resume does, one after the other. Each looks at little of the state, which the checker lives on."""
+
+
+def resume(state: State, laws: Laws) -> Done:
+    """C2: in flight starts again at once, limits or not; selected into the open step is ready again."""
+    done: list[Move] = []
+    for stage in RESUME:
+        state, made = stage(state, laws)
+        done += made
+    return state, done
 
 
 def regenerate(state: State, laws: Laws) -> Done:
@@ -285,15 +357,6 @@ def regenerate(state: State, laws: Laws) -> Done:
 def _without_hands(tally: Tally) -> Tally:
     """The tally after all that is not trained or lost has gone back to the data."""
     return tally._replace(pulled=tally.pulled - tally.leftover, spare=0, queued=0, in_flight=0, ready=0, selected=0)
-
-
-def _resumed(state: State, laws: Laws) -> State:
-    """The machines whose status depends on the limits, which may be others than the checkpoint's."""
-    state = state._replace(source=laws.fire(SOURCE, "resume", state.source, source_context(state, laws)))
-    return state._replace(
-        pool=laws.fire(SPARE_POOL, "data_moved", state.pool, pool_context(state, laws)),
-        step=laws.fire(STEP_ASSEMBLY, "take_back", state.step, step_context(state, laws)),
-    )
 
 
 def begin(laws: Laws) -> State:

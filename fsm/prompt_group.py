@@ -156,7 +156,7 @@ def _mover(event: str, source: GroupState, dest: GroupState) -> Callable[[Tally,
 
     def move(tally: Tally, groups: int) -> Tally:
         taken = tally[takes]
-        if groups < 0 or (groups > taken and not from_data):
+        if groups < 0 or (not from_data and groups > taken):
             raise InvariantBroken(f"PromptGroup refuses {event} of {groups} groups: {tally}")
         if takes == gives:
             return tally

@@ -30,7 +30,7 @@ from specs.graph import Graph
 from specs.liveness import Duties, find_lasso
 from specs.memo import Memo
 from specs.model import CORE, Answer, CrashFrom, Model, World
-from specs.parts import TooManyValues, noting_reads
+from specs.parts import CANONICAL, TooManyValues, noting_reads
 from specs.properties import DEADLOCK, REFUSED, Always, Properties
 from specs.replay import confirm
 from specs.steps import QUIET, First, Judgement, Steps
@@ -104,11 +104,34 @@ class _Search:
         properties = steps.properties
         self.keeps = bool(properties.eventually)
         self.crashes_to_checkpoint = steps.world.crash is CrashFrom.LAST_CHECKPOINT
-        self.always = [(prop.name, self._memo(prop)) for prop in properties.always]
+        self.always = [self._memo(group) for group in self._groups()]
 
-    def _memo(self, prop: Always) -> Memo[bool]:
-        holds, laws = prop.holds, self.steps.laws
-        return Memo(self.steps.reading, lambda state: holds(state, laws))
+    def _groups(self) -> list[list[Always]]:
+        """The `always` properties, together where one reads what another reads too: each group is one look-up."""
+        steps = self.steps
+        reads: list[tuple[int, Always]] = []
+        groups: list[tuple[int, list[Always]]] = []
+        with noting_reads():
+            for prop in steps.properties.always:
+                prop.holds(steps.reading.open(steps.begin), steps.laws)
+                reads.append((steps.reading.mask, prop))
+        for mask, prop in sorted(reads, key=lambda read: -read[0].bit_count()):
+            for covered, group in groups:
+                if mask & ~covered == 0:
+                    group.append(prop)
+                    break
+            else:
+                groups.append((mask, [prop]))
+        return [group for _, group in groups]
+
+    def _memo(self, group: list[Always]) -> Memo[bool]:
+        laws = self.steps.laws
+        return Memo(self.steps.reading, lambda state: all(prop.holds(state, laws) for prop in group))
+
+    def _broken(self, key: int) -> str:
+        """The first `always` that does not hold in a state."""
+        state, laws = self.steps.reading.open(key), self.steps.laws
+        return next(prop.name for prop in self.steps.properties.always if not prop.holds(state, laws))
 
     def look(self) -> None:
         """Raise _BoundHit where a bound is hit."""
@@ -136,7 +159,7 @@ class _Search:
             frontier = found
 
     def _check(self, key: int, node: int) -> None:
-        for name, holds in self.always:
+        for holds in self.always:
             for mask, known in holds.tables:
                 held = known.get(key & mask)
                 if held is not None:
@@ -144,7 +167,7 @@ class _Search:
             else:
                 held = holds.learn(key)
             if not held:
-                raise _Violated(name, self.graph.path(node))
+                raise _Violated(self._broken(key), self.graph.path(node))
 
     def _expand(self, key: int, node: int, found: list[int]) -> None:
         """All transitions of one state."""
@@ -160,17 +183,20 @@ class _Search:
             graph.over.append(over)
         answer = -1
         try:
-            for answer, half in answers:
+            for answer, kept, bits, half in answers:
+                left = key & kept | bits
                 for mask, known in half.tables:
-                    first = known.get(key & mask)
+                    first = known.get(left & mask)
                     if first is not None:
                         break
                 else:
-                    first = half.learn(key)
-                kept, _, shown, _, judgement = first
-                number = known_states.get(key & kept | shown)
+                    first = half.learn(left)
+                kept, bits, shown, done, judgement = first
+                number = known_states.get(left & kept | shown)
                 if number is None:  # else that state is settled, and the transition ends there
-                    number, judgement = self._settle(key, node, answer, first, found)
+                    number, judgement = self._settle(key, node, answer, left & kept | bits, first, found)
+                elif judgement is None:
+                    judgement = self._judge(key, answer, done, left & kept | bits)
                 if judgement is not QUIET:
                     self._note(node, answer, judgement)
                 if self.keeps:
@@ -181,22 +207,23 @@ class _Search:
             raise _Violated(REFUSED, [*graph.path(node), answer], str(fault)) from fault
         self.transitions += len(answers)
 
-    def _settle(self, key: int, node: int, answer: int, first: First, found: list[int]) -> tuple[int, Judgement]:
+    def _settle(
+        self, key: int, node: int, answer: int, raw: int, first: First, found: list[int]
+    ) -> tuple[int, Judgement]:
         """The rest of a transition after its first half: the state that it leads to, and what is said of all of it."""
-        kept, raw, _, done, _ = first
-        raw |= key & kept
-        kept, written, shown, own = self.steps.settle(raw)
-        rest = raw & kept
-        raw, target = rest | written, rest | shown
+        kept, written, own = self.steps.settle(raw)
+        raw = raw & kept | written
+        target = raw & CANONICAL
         number = self.index.get(target)
         if number is None:
             number = self.index[target] = len(self.index)
             self.graph.parents.append(node)
             self.graph.by.append(answer)
             found.append(target)
-        if own:
-            return number, self._judge(key, answer, self.steps.join(done, own), raw)
-        return number, first[4]
+        _, _, _, done, judgement = first
+        if own or judgement is None:
+            judgement = self._judge(key, answer, self.steps.join(done, own), raw)
+        return number, judgement
 
     def _judge(self, key: int, answer: int, done: int, raw: int) -> Judgement:
         steps = self.steps
@@ -242,7 +269,11 @@ def explore(
     Raises `specs.replay.Unconfirmed` where a counterexample does not replay: the checker itself is wrong then, or a
     function of the model looks at more than its arguments.
     """
-    steps = Steps(laws, world, properties, model)
+    try:
+        steps = Steps(laws, world, properties, model)
+    except CORE_FAULTS as fault:
+        confirm(laws, world, properties, model, REFUSED, (), None)
+        return Result(VIOLATED, REFUSED, 0, 0, why=str(fault))
     search = _Search(steps, bounds)
     with _uncollected():
         try:

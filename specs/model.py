@@ -140,24 +140,35 @@ def _rollout_answers(group_class: GroupClass, laws: Laws, world: World) -> Itera
             yield Answer("skip", group_class)
 
 
-def answer(state: State, laws: Laws, given: Answer) -> Done:
-    """What the core's functions make of an answer, before its own moves. Crashes and saves are the checker's part."""
+ENDS_ATTEMPT: frozenset[str] = frozenset({"commit", "filter", "retry", "back_off", "drop", "skip"})
+"""Answers of a running attempt."""
+
+
+def leave(state: State, given: Answer) -> State:
+    """First of what an answer does: the attempt that it ends is over."""
+    if given.name in ENDS_ATTEMPT and given.group_class is not None:
+        return answers.leave(state, given.group_class)
+    return state
+
+
+def arrive(state: State, laws: Laws, given: Answer) -> Done:
+    """The rest of what an answer does."""
     group_class = given.group_class or GroupClass()
     match given.name:
         case "commit":
-            return answers.commit(state, laws, group_class, given.label)
+            return answers.commit_left(state, laws, group_class, given.label)
         case "filter":
-            return answers.filter_group(state, laws, group_class)
+            return answers.filter_left(state, laws, group_class)
         case "retry":
-            return answers.retry(state, laws, group_class, FailureKind.DATA, backs_off=False)
+            return answers.retry_left(state, laws, group_class, FailureKind.DATA, backs_off=False)
         case "back_off":
-            return answers.retry(state, laws, group_class, FailureKind.INFRA, backs_off=True)
+            return answers.retry_left(state, laws, group_class, FailureKind.INFRA, backs_off=True)
         case "end_backoff":
             return answers.end_backoff(state, laws, group_class)
         case "drop":
-            return answers.give_up(state, laws, group_class, FailureKind.INFRA, "an attempt failed")
+            return answers.give_up_left(state, laws, group_class, FailureKind.INFRA, "an attempt failed")
         case "skip":
-            return answers.give_up(state, laws, group_class, FailureKind.DATA, "an attempt failed")
+            return answers.give_up_left(state, laws, group_class, FailureKind.DATA, "an attempt failed")
         case "late":
             return _late(state, laws, group_class)
         case "claim_failed":
@@ -169,6 +180,11 @@ def answer(state: State, laws: Laws, given: Answer) -> Done:
         case "weights_synced":
             return answers.finish_sync(state, laws)
     raise ValueError(f"{given.name} is no answer of the world")
+
+
+def answer(state: State, laws: Laws, given: Answer) -> Done:
+    """What the core's functions make of an answer, before its own moves. Crashes and saves are the checker's part."""
+    return arrive(leave(state, given), laws, given)
 
 
 def _late(state: State, laws: Laws, group_class: GroupClass) -> Done:

@@ -9,27 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from fsm.answers import Done
+from fsm.answers import RESUME, Done, resume
 from fsm.laws import Laws
 from fsm.moves import Move
 from fsm.state import State, is_over
 from specs.memo import BranchingMemo, Memo, PairMemo
-from specs.model import IDLE, Answer, CrashFrom, Model, World, canonical, canonical_tally
-from specs.parts import CHECKPOINT, FIELDS, PART, STATE, Parts, Reading, written
+from specs.model import IDLE, Answer, CrashFrom, Model, World, answer, arrive, canonical, leave
+from specs.parts import CANONICAL, CHECKPOINT, STATE, Elsewhere, NotHere, Parts, Reading, written
 from specs.properties import Properties, Transition
 
-Half = tuple[int, int, int, int]
-"""The bits of a key that stay; what takes the place of the others, and that in canonical form; the number of what was
-done."""
+Half = tuple[int, int, int]
+"""The bits of a key that stay; what takes the place of the others; the number of what was done."""
 
-First = tuple[int, int, int, int, "Judgement"]
-"""The same of an answer, and the judgement on it where nothing follows."""
+First = tuple[int, int, int, int, "Judgement | None"]
+"""Of an answer the bits that stay; what takes the place of the others, and that in canonical form; the number of what
+was done; and the judgement on it where nothing follows, or None where that depends on more than the answer does."""
 
-_TALLY = FIELDS.index("tally")
+Answered = Callable[[State, Laws, Answer], Done]
 
 SAVE = Answer("save")
+
+_ELSEWHERE: Any = Elsewhere()
 
 
 class FirstHalf(Protocol):
@@ -54,8 +56,9 @@ class Jump:
 class Offer(NamedTuple):
     """What may come in a state."""
 
-    answers: tuple[tuple[int, FirstHalf], ...]
-    """The number of each answer, and its first half."""
+    answers: tuple[tuple[int, int, int, FirstHalf], ...]
+    """The number of each answer; the bits that stay where the attempt that it ends is over, and what takes the place of
+    the others; and its first half, which goes on from there."""
     deadlocked: bool
     over: bool
 
@@ -89,7 +92,10 @@ class Steps:
         self.begin = self.parts.pack(canonical(model.settle(model.begin(laws), laws)[0]))
         self.offer = Memo(self.reading, self._offer)
         self.settle = BranchingMemo(self.reading, self._settle)
+        stages = RESUME if model.resume is resume else (model.resume,)
+        self._resume_stages = [Memo(self.reading, partial(self._stage, stage)) for stage in stages]
         self._halves: list[FirstHalf] = []
+        self._left: list[Memo[tuple[int, int]]] = []
         self._answer_numbers: dict[Answer, int] = {}
         self._done_numbers: dict[object, int] = {}
         self._joined: dict[tuple[int, int], int] = {}
@@ -108,6 +114,8 @@ class Steps:
             number = self._answer_numbers[given] = len(self.answers)
             self.answers.append(given)
             self._halves.append(self._first_half(number, given))
+            other = self._pair[1]  # an offer is being read
+            self._left.append(Memo(other, lambda state: written(leave(state, given), other)))
         return number
 
     def _first_half(self, number: int, given: Answer) -> FirstHalf:
@@ -115,32 +123,40 @@ class Steps:
             return Jump(self._save)
         if given.name == "crash":
             return Jump(self._resume if self.world.crash is CrashFrom.OWN_SNAPSHOT else self._crash)
-        return Memo(self.reading, partial(self._answered, number, given))
+        answered, before = self.model.answer, self.reading.state
+        if answered is answer:
+            answered, before = arrive, before._replace(running=_ELSEWHERE)
+        return Memo(self.reading, partial(self._answered, number, given, answered, before))
 
-    def _answered(self, number: int, given: Answer, state: State) -> First:
-        return self._first(number, state, self.model.answer(state, self.laws, given))
+    def _answered(self, number: int, given: Answer, answered: Answered, before: State, state: State) -> First:
+        result = answered(state, self.laws, given)
+        kept, raw, done = self._half(result)
+        try:
+            judgement = self._judge(number, done, before, result[0])
+        except NotHere:
+            judgement = None
+        return kept, raw, raw & CANONICAL, done, judgement
 
     def _resume(self, key: int) -> First:
-        """A resume reads nearly all of the state: it is not worth remembering."""
-        state = self.reading.open(key)
-        return self._first(self.crash, state, self.model.resume(state, self.laws))
+        """Stage by stage, since all of a resume reads nearly all of the state."""
+        moved, done = key & STATE, 0
+        for stage in self._resume_stages:
+            kept, raw, made = stage(moved)
+            moved = moved & kept | raw
+            done = self.join(done, made)
+        return ~STATE, moved, moved & CANONICAL, done, self.judge(self.crash, done)(key & STATE, moved)
 
-    def _first(self, number: int, state: State, result: Done) -> First:
-        half = self._half(result)
-        return *half, self._judge(number, half[3], state, result[0])
+    def _stage(self, stage: Callable[[State, Laws], Done], state: State) -> Half:
+        return self._half(stage(state, self.laws))
 
     def _settle(self, state: State) -> Half:
-        moved, done = self.model.settle(state, self.laws)
-        return self._half((moved._replace(tally=moved.tally), done))  # which is canonical only once written
+        return self._half(self.model.settle(state, self.laws))
 
     def _half(self, result: Done) -> Half:
         state, done = result
         kept, raw = written(state, self.reading)
         kept = self._kept.setdefault(kept, kept)  # there are few, and many halves that hold one
-        if kept & PART[_TALLY]:  # left as it was: canonical
-            return kept, raw, raw, self._number_done(done)
-        shown = raw & ~PART[_TALLY] | self.parts.bits(_TALLY, canonical_tally(state.tally))
-        return kept, raw, shown, self._number_done(done)
+        return kept, raw, self._number_done(done)
 
     def _number_done(self, done: Iterable[Move]) -> int:
         moves = tuple(done)
@@ -167,7 +183,19 @@ class Steps:
         if self.world.crash is CrashFrom.LAST_CHECKPOINT and not over:
             numbers.append(self.save)
         deadlocked = not over and all(answer.name in IDLE for answer in given)
-        return Offer(tuple((number, self._halves[number]) for number in numbers), deadlocked, over)
+        answers = ((number, *self._leave(number), self._halves[number]) for number in numbers)
+        return Offer(tuple(answers), deadlocked, over)
+
+    def _leave(self, number: int) -> tuple[int, int]:
+        """What becomes of the offered state when the attempt that an answer ends is over; nothing yet where the model
+        does not answer as the core does."""
+        if self.model.answer is not answer:
+            return -1, 0
+        left = self._left[number]
+        result = left(self.reading.key)
+        for mask, _ in left.tables:  # the offer depends on all that was read for it
+            self.reading.mask |= mask
+        return result
 
     def _save(self, key: int) -> First:
         state = key & STATE
@@ -184,10 +212,7 @@ class Steps:
 
     def _crash(self, key: int) -> First:
         """Resume from the checkpoint, which stays; a run without one starts anew, which is to resume its beginning."""
-        saved = self.saved(key)
-        kept, raw, shown, done, judgement = self._resume(saved)
-        rest = saved & kept & STATE
-        return ~STATE, rest | raw, rest | shown, done, judgement
+        return self._resume(self.saved(key))
 
     def judge(self, answer: int, done: int) -> PairMemo[Judgement]:
         """What the properties say of transitions that answer and do this: of the state before, and the state after

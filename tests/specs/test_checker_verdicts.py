@@ -69,6 +69,24 @@ def test_a_rule_that_another_asks_for_and_that_refuses_is_a_violation_with_its_w
     assert names(result) == ["short", "on"]
 
 
+def test_a_run_that_cannot_even_begin_is_a_violation_with_an_empty_story():
+    def refuses(state, laws):
+        raise InvariantBroken("the Source refuses to begin")
+
+    result = find(toy(DETOUR)._replace(settle=refuses))
+
+    assert (result.verdict, result.broken, result.why) == (VIOLATED, REFUSED, "the Source refuses to begin")
+    assert names(result) == []
+
+
+def test_of_several_state_properties_the_first_that_breaks_is_named():
+    below = Always("below", "stays below 3", (), lambda state, _: state.trainer.version in (0, 1, 2, END))
+    odd = Always("odd", "is never at 3", (), lambda state, _: state.trainer.version != 3)
+
+    assert find(toy(DETOUR), below, odd).broken == "below"
+    assert find(toy(DETOUR), odd, below).broken == "odd"
+
+
 def test_a_model_that_is_not_a_function_of_its_state_is_not_believed():
     calls = []
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 from small_runs import laws
 
+from fsm.prompt_group import MOVE, Tally
 from fsm.state import NONE, GroupClass, State
 from specs.checker import explore
 from specs.memo import Memo
 from specs.model import CORE, World, after, canonical, initial
-from specs.parts import Parts, Reading, noting_reads
+from specs.parts import CANONICAL, NAMES, PART, Elsewhere, NotHere, Parts, Reading, noting_reads, written
 from specs.properties import Properties
 
 
@@ -30,7 +31,7 @@ def reached_by_the_functions(run, world):
 @pytest.mark.parametrize(
     ("sampler", "size", "minimum", "pool"),
     [("in_order", 2, 1, "replace"), ("ready_first", 2, 2, "shrink"), ("windowed", 2, 1, "shrink"),
-     ("weight_fifo", 2, 1, "shrink")],
+     ("weight_fifo", 2, 1, "shrink"), ("ready_first", 2, 1, "replace")],
 )  # fmt: skip
 def test_states_and_transitions_are_those_of_the_functions_themselves(sampler, size, minimum, pool):
     run = laws(sampler, size, 1, minimum, pool, num_prompts=6)
@@ -70,6 +71,76 @@ def test_comparing_states_counts_as_reading_them():
         answers = [memo(parts.pack(state)) for state in (first, first._replace(ready=(((GroupClass(NONE), 1),),)))]
 
     assert answers == [True, False]
+
+
+HANDS = Tally(pulled=9, spare=1, queued=2, in_flight=3, ready=2, selected=1)
+
+
+def columns_read(reading):
+    return {name.removeprefix("tally.") for name, part in zip(NAMES, PART, strict=True) if reading.mask & part}
+
+
+def test_a_move_on_the_balance_sheet_reads_and_writes_its_two_columns_alone():
+    parts = Parts()
+    reading = Reading(parts)
+    key = parts.pack(State(tally=HANDS))
+
+    with noting_reads():
+        state = reading.open(key)
+        kept, bits = written(state._replace(tally=MOVE["commit"](state.tally, 2)), reading)
+
+    assert columns_read(reading) == {"in_flight", "ready"}
+    assert parts.unpack(key & kept | bits).tally == HANDS._replace(in_flight=1, ready=4)
+
+
+def test_prompts_are_pulled_without_a_look_at_how_many_were():
+    parts = Parts()
+    reading = Reading(parts)
+    key = parts.pack(State(tally=HANDS))
+
+    with noting_reads():
+        state = reading.open(key)
+        sheet = MOVE["hold_back"](MOVE["admit"](state.tally, 4), 3)
+        kept, bits = written(state._replace(tally=sheet), reading)
+
+    assert columns_read(reading) == {"queued", "spare"}
+    assert parts.unpack(key & kept | bits).tally == HANDS._replace(pulled=16, queued=6, spare=4)
+
+
+@pytest.mark.parametrize("column", Tally._fields)
+def test_a_column_that_is_changed_alone_is_what_it_is_changed_to(column):
+    parts = Parts()
+    reading = Reading(parts)
+    key = parts.pack(State(tally=HANDS))
+
+    with noting_reads():
+        state = reading.open(key)
+        kept, bits = written(state._replace(tally=state.tally._replace(**{column: 5})), reading)
+
+    assert parts.unpack(key & kept | bits).tally == HANDS._replace(**{column: 5})
+
+
+def test_the_canonical_bits_are_the_canonical_state():
+    parts = Parts()
+    state = State(tally=HANDS._replace(pulled=21, trained=7, dropped=5, replaced=4))
+
+    assert parts.pack(state) & CANONICAL == parts.pack(canonical(state))
+
+
+def test_a_value_that_nobody_has_looked_at_cannot_be_kept():
+    parts = Parts()
+    reading = Reading(parts)
+    reading.open(parts.pack(State(tally=HANDS)))
+    unread = tuple.__getitem__(reading.state.tally, Tally._fields.index("ready"))
+
+    with pytest.raises(TypeError, match="unhashable"):
+        parts.bits(0, unread)
+
+
+def test_a_part_that_is_elsewhere_cannot_be_looked_at():
+    reading = Reading(Parts())
+    with noting_reads(), pytest.raises(NotHere, match="running"):
+        reading.state._replace(running=Elsewhere()).running  # noqa: B018  (looks)
 
 
 def test_a_state_is_a_plain_one_again_afterwards():
