@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.metadata import version
+from typing import Annotated
 
 import typer
 
@@ -33,6 +35,23 @@ app = typer.Typer(
         "Every training step comes out even: selected + charged = step size."
     ),
 )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"evenstep {version('evenstep')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Options of the program itself."""
+
+
 app.command("train")(train)
 app.command("check", cls=CheckCommand)(check)
 app.add_typer(scenario_app, name="scenario")

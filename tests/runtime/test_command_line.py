@@ -1,0 +1,15 @@
+"""`evenstep` itself."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+from typer.testing import CliRunner
+
+from runtime.cli import app
+
+
+def test_it_tells_its_version() -> None:
+    result = CliRunner().invoke(app, ["--version"])
+    assert result.exit_code == 0
+    assert result.output == f"evenstep {version('evenstep')}\n"
