@@ -36,6 +36,8 @@ from runtime.group_file import read_groups, write_groups
 from runtime.groups import RolloutGroup
 
 FORMAT = "evenstep checkpoint 1"
+CHECKPOINTS = "checkpoints"
+"""The folder of a run's checkpoints in its output directory."""
 TRAINER = "trainer"
 """The trainer's folder in a checkpoint."""
 MANIFEST = "manifest.json"

@@ -24,6 +24,7 @@ from runtime.actors.naming import Names, start_actor
 from runtime.actors.reward_worker import RewardWorker, verdict_threads
 from runtime.actors.trainer_group import TrainerGroup
 from runtime.actors.trainer_rank import Resumed
+from runtime.checkpoint import CHECKPOINTS
 from runtime.control import Control
 from runtime.data_plane import open_data_plane
 from runtime.explaining.live import Standing
@@ -43,8 +44,6 @@ from runtime.tracing.header import make_header
 from runtime.tracing.parts import trace_path
 from runtime.tracing.writer import Trace
 
-CHECKPOINTS = "checkpoints"
-"""The folder of a run's checkpoints in its output directory."""
 STANDING_INTERVAL_S = 1.0
 """Where the run stands is told at least so often."""
 TELL_INTERVAL_S = 0.5
@@ -76,12 +75,13 @@ class Controller:
         self._news = asyncio.Event()
         """There are messages, or the run is over."""
         self._control: Control | None = None
-        self._interrupted = False
+        self._work: asyncio.Task[Outcome] | None = None
+        """The run from its first actor to its outcome."""
         self._recorder: RunRecorder | None = None
 
     async def run(self) -> AsyncIterator[Sequence[Message]]:
         """The whole run; yields what happens, and the Outcome at the end. Raises what ended it otherwise."""
-        work = asyncio.create_task(self._run(), name="run")
+        work = self._work = asyncio.create_task(self._run(), name="run")
         work.add_done_callback(lambda _: self._news.set())
         while not work.done():
             with suppress(TimeoutError):
@@ -97,11 +97,18 @@ class Controller:
             yield self._messages
         yield [await work]
 
-    async def interrupt(self) -> None:
-        """End the run early, with a checkpoint where they are enabled."""
-        self._interrupted = True
+    async def interrupt(self) -> bool:
+        """End the run early, with a checkpoint where they are enabled.
+
+        False where it had not begun: what had been made is ended at once, and `run` has no Outcome.
+        """
         if self._control is not None:
             self._control.interrupt()
+            return True
+        if self._work is not None:
+            self._work.cancel()
+            await asyncio.wait([self._work])
+        return False
 
     def _tell(self, message: Message) -> None:
         self._messages.append(message)
@@ -145,6 +152,13 @@ class Controller:
             closing.callback(trainer.close)
             fleet = Fleet(settings, plan.names, plan.model_directory, plane, rewards, plan.validation_prompts)
             closing.push_async_callback(fleet.close)
+            cluster = settings.cluster
+            self._tell(
+                Notice(
+                    f"loading the model (trainer ranks: {cluster.num_trainer_ranks}, generation workers: "
+                    f"{cluster.num_generation_workers}, engine: {settings.generation.engine.name})"
+                )
+            )
             fleet.start()
             await trainer.open()
             resumed = await trainer.resume(plan.output / CHECKPOINTS) if plan.resume else None
@@ -152,6 +166,8 @@ class Controller:
             core, recorder = self._open_core(setup, resumed, closing)
             fleet.on_start, fleet.on_death = recorder.worker_started, recorder.worker_lost
             self._recorder = recorder
+            if resumed is not None:
+                self._tell(Notice(f"going on from {resumed.path}, after {core.state.trainer.version} steps"))
             await fleet.load(await trainer.publish(core.state.trainer.version))
 
             control = Control(core)
@@ -220,9 +236,8 @@ class Controller:
         self._control = control
         gc.freeze()  # what is there by now stays for the run, and going through it would stop the loop for 30 ms
         began_s, began_cpu_s = time.monotonic(), time.process_time()
-        if not self._interrupted:
-            pumps.clock.watch()
-            await control.run(pumps)
+        pumps.clock.watch()
+        await control.run(pumps)
         rl_s = (recorder.last_close_s or time.monotonic()) - began_s
         cpu_s = time.process_time() - began_cpu_s
         trace_cpu_s = recorder.trace_cpu_s
@@ -254,6 +269,7 @@ class Controller:
     async def _validate(self, fleet: Fleet, recorder: RunRecorder, label: str, step: int) -> float | None:
         if not self._plan.validation_prompts:
             return None
+        self._tell(Notice(f"measuring accuracy on {self._plan.validation_prompts} held-out prompts"))
         evaluation = await fleet.evaluate(label)
         recorder.evaluated(step, evaluation)
         return evaluation.accuracy

@@ -27,6 +27,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from runtime.checkpoint import CHECKPOINTS, list_checkpoints
 from runtime.machine import Machine, this_machine
 from runtime.model_directory import TINY, ModelDirectoryProblem, ModelSize, inspect_model
 from runtime.settings import (
@@ -73,6 +74,15 @@ class Needs:
     """How many are on the disk at a time, the one being written included."""
     on_gpu: bool = False
     """Trainer and workers keep their arrays on GPUs, so that they are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What counting the prompts has shown (`runtime.prompt_lengths`)."""
+
+    refusals: tuple[str, ...] = ()
+    """Why the run cannot start."""
+    notices: tuple[str, ...] = ()
 
 
 def needs_of(settings: Settings) -> Needs | None:
@@ -190,8 +200,11 @@ def output_problems(output: Path, *, resume: bool) -> Iterator[str]:
             f"{output} is not empty ({', '.join(found[:3])}{more}): two runs would be mixed; name another directory, "
             "empty it, or resume the run that is in it"
         )
-    if resume and not found:
-        yield f"{output} is empty: there is nothing to resume; name the directory of the run, or start anew"
+    if resume and not list_checkpoints(output / CHECKPOINTS):
+        yield (
+            f"{output} holds no checkpoint: there is nothing to resume; name the directory of a run that wrote one "
+            "(checkpointing.enabled), or start anew in another"
+        )
 
 
 def machine_problems(needs: Needs, size: ModelSize, machine: Machine) -> Iterator[str]:

@@ -16,8 +16,9 @@ import yaml
 from fsm.errors import ConfigError, EvenstepError
 from fsm.setup import set_up
 from fsm.state import Limits
+from runtime.checkpoint import CheckpointRefused
 from runtime.generation.config import VllmEngineConfig
-from runtime.generation.errors import RequestRefused
+from runtime.generation.errors import PolicyNotFinite, RequestRefused, UnsupportedModel
 from runtime.generation.vllm_setup import VllmMissing, check_validation, check_vllm_installed
 from runtime.memory import PeakMemory
 from runtime.messages import Message, Notice, Outcome
@@ -25,11 +26,11 @@ from runtime.metric_writers import METRICS_FILE
 from runtime.model_directory import SMOLLM2 as SMOLLM2_SIZE
 from runtime.model_directory import TINY as TINY_SIZE
 from runtime.plot import plot_run
-from runtime.preflight import needs_of, preflight
+from runtime.preflight import Counted, needs_of, preflight
 from runtime.ray_session import ray_session
 from runtime.settings import SMOLLM2, TINY, Settings, TransferQueuePlaneConfig
 from runtime.summary import Summary, make_summary
-from runtime.tasks.errors import TaskError
+from runtime.tasks.errors import DataFailure, TaskError
 from runtime.tasks.load import load_task
 from runtime.tracing.on_signal import on_sigusr1
 from runtime.transfer_queue.installed import TransferQueueMissing, check_transfer_queue_installed
@@ -39,9 +40,22 @@ if TYPE_CHECKING:
 
 Listener = Callable[[Message], None]
 
+SELF_EXPLANATORY = (DataFailure, TaskError, CheckpointRefused, RequestRefused, UnsupportedModel, PolicyNotFinite)
+"""Errors of actors that say who is to blame and what to do; where they were raised helps nobody."""
+
 
 class RunFailed(EvenstepError):
-    """A run ended with an error that no rule foresees; the message has what the actor raised, and where."""
+    """A run ended with an error that no rule foresees.
+
+    The message is that of an error which says who is to blame and what to do, or else what the actor raised, and where.
+    """
+
+
+class InterruptedAtStart(EvenstepError):
+    """The run was interrupted before it had begun: nothing was trained, and a checkpoint is as it was."""
+
+    def __init__(self) -> None:
+        super().__init__("interrupted before the run had begun: nothing was trained")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,18 +132,15 @@ def run_training(settings: Settings, output: Path, *, resume: bool, listener: Li
     """Run to the end. `listener` is told what happens, in this thread.
 
     A KeyboardInterrupt ends the run early, with a checkpoint where they are enabled; a second one at once.
-    Raises ConfigError, and what ended the run otherwise.
+    Raises ConfigError, which leaves no directory behind, InterruptedAtStart, and what ended the run otherwise.
     """
     began_s = time.monotonic()
+    listener(Notice("checking the data, the model and the machine"))
     num_prompts, held_out = check_run(settings, output, resume=resume)
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"--output {output}: the directory can't be made: {error}; name another one") from error
-    config = settings.model_dump(mode="json")
-    (output / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
+    address = settings.cluster.address
+    listener(Notice("starting Ray" if address is None else f"connecting to Ray at {address}"))
     with PeakMemory() as memory, ray_session(settings):
-        outcome = _run_on_ray(settings, output, num_prompts, held_out, resume, listener)
+        outcome = run_on_ray(settings, output, num_prompts, held_out, resume, listener)
     places = {"metrics": output / METRICS_FILE}
     if outcome.trace is not None:
         places["trace"] = outcome.trace
@@ -147,15 +158,18 @@ def run_training(settings: Settings, output: Path, *, resume: bool, listener: Li
         peak_memory_bytes=memory.peak_bytes,
         trace=outcome.trace,
         seed=settings.seed,
-        config=config,
+        config=settings.model_dump(mode="json"),
     )
     return RunResult(outcome, summary, places)
 
 
-def _run_on_ray(
+def run_on_ray(
     settings: Settings, output: Path, num_prompts: int, held_out: int, resume: bool, listener: Listener
 ) -> Outcome:
-    """Ray and what needs it are imported here, after the session has set its environment."""
+    """The run on the Ray session that is there. Raises as `run_training` does.
+
+    Ray and what needs it are imported here, after the session has set its environment.
+    """
     from runtime.actors.naming import Names, missing_resources
     from runtime.controller import RunPlan
 
@@ -169,8 +183,9 @@ def _run_on_ray(
         listener(Notice(f"waiting for the cluster to grow: {missing}"))
     names = Names(settings.cluster.run_name or time.strftime("run-%Y%m%d-%H%M%S"), settings.cluster.namespace)
     listener(Notice(f"run {names.run} in {output}; evenstep status --run {names.run} says where it stands"))
-    listener(Notice(f"preparing the model {settings.policy.model_name}"))
-    model_directory = _prepare_model(settings, output / "model")
+    listener(Notice(f"counting the prompts and preparing the model {settings.policy.model_name}"))
+    model_directory = _prepare_model(settings, output / "model", listener)
+    _make_directory(output, settings)
     plan = RunPlan(settings, names, num_prompts, held_out, model_directory, output.resolve(), resume)
     with _sigterm_interrupts():
         return drive(plan, listener)
@@ -222,23 +237,55 @@ def drive(plan: RunPlan, listener: Listener) -> Outcome:
                     raise
                 interrupted = True
                 listener(Notice("interrupted: the run ends after what it is doing; interrupt again to end it at once"))
-                ray.get(controller.interrupt.remote())
+                if not ray.get(controller.interrupt.remote()):
+                    raise InterruptedAtStart from None
     except RayError as error:
-        raise RunFailed(f"the run failed: {error}") from error
+        raise _failed(error) from error
     finally:
         dumping.close()
         ray.kill(controller)
 
 
-def _prepare_model(settings: Settings, directory: Path) -> Path:
-    """In a process of its own, which ends with it: this one never imports torch."""
+def _failed(error: BaseException) -> RunFailed:
+    """What ended the run, out of the errors of the actors that it went through."""
+    from ray.exceptions import RayTaskError
+
+    cause = error
+    while isinstance(cause, RayTaskError) and cause.cause is not None:
+        cause = cause.cause
+    return RunFailed(f"the run failed: {cause if isinstance(cause, SELF_EXPLANATORY) else error}")
+
+
+def _make_directory(output: Path, settings: Settings) -> None:
+    """The run's directory, with its configuration."""
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--output {output}: the directory can't be made: {error}; name another one") from error
+    config = yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False)
+    (output / "config.yaml").write_text(config, encoding="utf-8")
+
+
+def _prepare_model(settings: Settings, directory: Path, listener: Listener) -> Path:
+    """In a process of its own, which ends with it: this one never imports torch. Raises as `run_training` does."""
     import ray
+    from ray.exceptions import RayError
 
-    def prepare(settings: Settings, directory: Path) -> Path:
-        from runtime.models.prepare import prepare_model
+    def prepare(settings: Settings, directory: Path) -> tuple[Counted, Path | None]:
+        from runtime.models.prepare import prepare
 
-        return prepare_model(settings, directory)
+        return prepare(settings, directory)
 
     task: Any = ray.remote(num_cpus=1, max_calls=1)(prepare)
-    path: Path = ray.get(task.remote(settings, directory.resolve()))
+    try:
+        counted, prepared = ray.get(task.remote(settings, directory.resolve()))
+    except RayError as error:
+        raise _failed(error) from error
+    except KeyboardInterrupt:
+        raise InterruptedAtStart from None
+    for notice in counted.notices:
+        listener(Notice(notice))
+    if prepared is None:
+        raise ConfigError("\n  - ".join(["the run cannot start:", *counted.refusals]))
+    path: Path = prepared
     return path

@@ -77,7 +77,10 @@ class PolicyHost:
             try:
                 jobs.append((order, self._job(order)))
             except DataFailure as error:
-                failed.append(Failed(order.attempt, FailureKind.DATA, f"prompt {order.attempt.prompt}: {error}"))
+                where = self._task.where(item_at(self._stream, order.attempt.prompt).index)
+                failed.append(
+                    Failed(order.attempt, FailureKind.DATA, f"prompt {order.attempt.prompt}, {where}: {error}")
+                )
         if not jobs:
             return [], failed
         samples = sample_groups(

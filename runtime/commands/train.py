@@ -44,7 +44,7 @@ def train(
     """
     from runtime.durable import write_json_aside
     from runtime.progress import open_progress
-    from runtime.run import RunFailed, run_training
+    from runtime.run import InterruptedAtStart, RunFailed, run_training
     from runtime.summary import print_summary
 
     console = Console()
@@ -67,6 +67,9 @@ def train(
     except RunFailed as error:
         typer.echo(f"evenstep train: {error}", err=True)
         raise typer.Exit(STOPPED) from None
+    except InterruptedAtStart as error:
+        typer.echo(f"evenstep train: {error}", err=True)
+        raise typer.Exit(INTERRUPTED) from None
     except KeyboardInterrupt:
         typer.echo("evenstep train: interrupted before it could end in good order", err=True)
         raise typer.Exit(INTERRUPTED) from None

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from runtime.tasks.errors import DataFailure
 
+LONG_PROMPT_REMEDY = "have such prompts skipped, with async_rl.rollout_failure.max_skipped_prompts"
+"""What helps beside a shorter prompt and a higher limit (L7)."""
+
 
 class PromptTooLong(DataFailure):
     """A prompt has more tokens than `generation.max_prompt_tokens`: a data failure of that prompt."""
@@ -14,8 +17,11 @@ class PromptTooLong(DataFailure):
         self.limit = limit
         super().__init__(
             f"request {request_id!r}: its prompt has {tokens} tokens and generation.max_prompt_tokens is {limit}; "
-            "shorten the prompt, leave it out of the data, or raise the limit"
+            f"shorten the prompt or leave it out of the data, raise the limit, or {LONG_PROMPT_REMEDY}"
         )
+
+    def __reduce__(self) -> tuple[type[PromptTooLong], tuple[str, int, int]]:
+        return type(self), (self.request_id, self.tokens, self.limit)  # it crosses processes
 
 
 class GenerationAborted(Exception):

@@ -9,6 +9,7 @@ from runtime.generation.evaluation import Evaluation
 from runtime.generation.rollouts import gather_or_cancel, make_job, sample_groups
 from runtime.generation.text import TextCodec
 from runtime.tasks.base import Task
+from runtime.tasks.errors import VerifierFailed
 
 
 async def evaluate(
@@ -50,11 +51,14 @@ async def evaluate(
     groups = await gather_or_cancel(
         sample_groups(engine, task, codec, jobs, max_prompt_tokens=max_prompt_tokens, max_turns=max_turns)
     )
-    verdicts = [
-        task.verify(group.index, sample.turns, sibling)
-        for group in groups
-        for sibling, sample in enumerate(group.samples)
-    ]
+    try:
+        verdicts = [
+            task.verify(group.index, sample.turns, sibling)
+            for group in groups
+            for sibling, sample in enumerate(group.samples)
+        ]
+    except VerifierFailed as failure:
+        raise VerifierFailed(f"validation {label!r}: {failure}") from failure
     return Evaluation(
         accuracy=sum(verdict.correct for verdict in verdicts) / len(verdicts),
         mean_reward=sum(verdict.reward for verdict in verdicts) / len(verdicts),

@@ -4,13 +4,34 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
-from runtime.models.smollm2 import smollm2_directory
-from runtime.models.tiny import save_tiny_model
+from runtime.models.smollm2 import ModelPackageMissing, smollm2_directory
+from runtime.models.tiny import character_tokenizer, save_tiny_model
 from runtime.models.warmup import warm_up
+from runtime.preflight import Counted
+from runtime.prompt_lengths import count_prompts
 from runtime.settings import SMOLLM2, TINY, Settings
 from runtime.tasks.load import load_task
+
+
+def prepare(settings: Settings, directory: Path) -> tuple[Counted, Path | None]:
+    """Count the prompts, and then prepare the model; None in its place where the run is refused."""
+    try:
+        counted = count_prompts(settings, tokenizer_of(settings))
+    except ModelPackageMissing as missing:
+        return Counted(refusals=(str(missing),)), None
+    return counted, None if counted.refusals else prepare_model(settings, directory)
+
+
+def tokenizer_of(settings: Settings) -> PreTrainedTokenizerBase:
+    """The tokenizer of the model that `policy.model_name` names."""
+    name = settings.policy.model_name
+    if name == TINY:
+        return character_tokenizer()
+    directory = smollm2_directory() if name == SMOLLM2 else Path(name)
+    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(directory, local_files_only=True)
+    return tokenizer
 
 
 def prepare_model(settings: Settings, directory: Path) -> Path:

@@ -30,6 +30,15 @@ class Task(ABC):
     def num_prompts(self) -> int:
         """How many items there are; indices below are in [0, num_prompts)."""
 
+    @property
+    def is_listed(self) -> bool:
+        """All items are there from the start, as a file's lines are; false where one is drawn when it is asked for."""
+        return False
+
+    def where(self, index: int) -> str:
+        """Where a person finds item `index`: file and line, where there are any."""
+        return f"item {index} ({self.prompt(index)!r:.80})"
+
     @abstractmethod
     def prompt(self, index: int) -> str:
         """The text that opens item `index`."""

@@ -25,6 +25,15 @@ class DelayedTask(Task):
         """As of the task inside, like all that follows."""
         return self._inner.num_prompts
 
+    @property
+    def is_listed(self) -> bool:
+        """Whether the items are there from the start."""
+        return self._inner.is_listed
+
+    def where(self, index: int) -> str:
+        """Where a person finds the item."""
+        return self._inner.where(index)
+
     def prompt(self, index: int) -> str:
         """The item's opening text."""
         return self._inner.prompt(index)

@@ -39,6 +39,11 @@ class CharacterTask(Task):
         """Training: as configured. Validation: as many different ones as were found."""
         return self._data.num_prompts if self._held_out is None else len(self._held_out)
 
+    @property
+    def is_listed(self) -> bool:
+        """Held-out items are."""
+        return self._held_out is not None
+
     def prompt(self, index: int) -> str:
         """For example `hello>`."""
         return self._item(index).prompt

@@ -60,6 +60,15 @@ class JsonlTask(Task):
         """The number of lines on this side."""
         return len(self._lines)
 
+    @property
+    def is_listed(self) -> bool:
+        """A file's lines are."""
+        return True
+
+    def where(self, index: int) -> str:
+        """File and line."""
+        return f"{self._path}:{self._lines[index].number}"
+
     def prompt(self, index: int) -> str:
         """The line's prompt."""
         return self._lines[index].prompt
@@ -71,17 +80,23 @@ class JsonlTask(Task):
     def verify(self, index: int, turns: Sequence[str], sibling: int) -> Verdict:
         """What the verifier makes of the last turn. Raises VerifierFailed, naming file and line."""
         line = self._lines[index]
-        where = f"{self._path}:{line.number}: verifier {self._task.verifier!r}"
+        where = f"{self.where(index)}: verifier {self._task.verifier!r}"
         try:
             result = self._verifier(turns[-1], line.answer)
         except Exception as error:
             raise VerifierFailed(
-                f"{where} raised {type(error).__name__}: {error} on the completion {turns[-1]!r:.200} and the answer "
-                f"{line.answer!r:.200}; make it return 0.0 for what it cannot parse"
+                f"{where} raised {type(error).__name__}: {error} on {_shown(line, turns[-1])}; make it return 0.0 for "
+                "what it cannot parse"
             ) from error
         if not isinstance(result, bool | int | float) or not 0 <= result <= 1:
-            raise VerifierFailed(f"{where} returned {result!r:.200}; return a reward in [0, 1] or a bool")
+            raise VerifierFailed(
+                f"{where} returned {result!r:.200} for {_shown(line, turns[-1])}; return a reward in [0, 1] or a bool"
+            )
         return Verdict(reward=float(result), correct=result >= self._task.correct_at)
+
+
+def _shown(line: Line, completion: str) -> str:
+    return f"the completion {completion!r:.200} of the prompt {line.prompt!r:.200} with the answer {line.answer!r:.200}"
 
 
 def read_lines(path: Path) -> list[Line]:

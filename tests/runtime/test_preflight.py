@@ -188,12 +188,17 @@ def test_a_directory_that_holds_a_run_is_not_mixed_with_another(tmp_path: Path) 
     [problem] = output_problems(tmp_path, resume=False)
     assert "is not empty (a, b, c and 1 more)" in problem
     assert "resume the run" in problem
+    (tmp_path / "checkpoints" / "checkpoint-000001-step-00000004").mkdir(parents=True)
     assert list(output_problems(tmp_path, resume=True)) == []
 
 
 def test_nothing_to_resume_is_told(tmp_path: Path) -> None:
     assert "nothing to resume" in next(output_problems(tmp_path, resume=True))
     assert "nothing to resume" in next(output_problems(tmp_path / "a", resume=True))
+    (tmp_path / "config.yaml").touch()  # of a run that ended before its first checkpoint
+    [problem] = output_problems(tmp_path, resume=True)
+    assert "holds no checkpoint" in problem
+    assert "checkpointing.enabled" in problem
 
 
 def test_a_file_in_the_way_is_told(tmp_path: Path) -> None:
@@ -204,9 +209,7 @@ def test_a_file_in_the_way_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/proc/sys").is_dir(), reason="needs a directory that even root cannot write")
 def test_a_directory_that_cannot_be_written_is_told() -> None:
-    problems = list(output_problems(Path("/proc/sys"), resume=True))
-    assert len(problems) == 1
-    assert "cannot be written" in problems[0]
+    assert "cannot be written" in next(output_problems(Path("/proc/sys"), resume=True))
 
 
 # The machine

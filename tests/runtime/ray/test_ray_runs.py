@@ -12,7 +12,7 @@ from fsm.core import Transition
 from fsm.effects import TrainChunk
 from fsm.events import GroupFailed, GroupFinished
 from runtime.actors.naming import missing_resources
-from runtime.messages import Message, StepDone
+from runtime.messages import Message, Notice, StepDone
 from runtime.tracing.notes import Note, WorkerDied, WorkerStarted
 from runtime.tracing.reader import open_trace
 from runtime.tracing.records import NoteRecord, TransitionRecord
@@ -120,7 +120,9 @@ def test_an_interrupted_run_leaves_a_checkpoint_and_goes_on_from_it(model: Path,
     assert first.status == "interrupted"
     assert first.checkpoint is not None
     assert 2 <= len(first.closed) < 40
-    second = run(settings, model, tmp_path, resume=True)
+    told: list[Message] = []
+    second = run(settings, model, tmp_path, told.append, resume=True)
+    assert Notice(f"going on from {first.checkpoint}, after {len(first.closed)} steps") in told
     assert second.status == "completed", second.error
     assert [step["step"] for step in second.closed] == list(range(40))
     assert adds_up(second.balance)

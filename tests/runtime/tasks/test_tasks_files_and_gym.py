@@ -110,11 +110,13 @@ def test_a_verifier_that_raises_or_returns_no_reward_is_a_data_failure_of_that_l
     path = write(tmp_path / "d.jsonl", [{"prompt": "2 =", "answer": "2"}])
     strict = load(path, data={"held_out_fraction": 0.0}, verifier="my_verifiers:strict")
     assert strict.verify(0, ("2",), 0).correct
-    with pytest.raises(DataFailure, match=r"d.jsonl:1: .*'my_verifiers:strict' raised ValueError.*'two'") as failure:
+    with pytest.raises(
+        DataFailure, match=r"d.jsonl:1: .*'my_verifiers:strict' raised ValueError.*'two'.*'2 ='"
+    ) as failure:
         strict.verify(0, ("two",), 0)
     assert isinstance(failure.value.__cause__, ValueError)
     loose = load(path, data={"held_out_fraction": 0.0}, verifier="my_verifiers:loose")
-    with pytest.raises(VerifierFailed, match=r"returned 7; return a reward in \[0, 1\]"):
+    with pytest.raises(VerifierFailed, match=r"returned 7 for .*'2 ='.*; return a reward in \[0, 1\]"):
         loose.verify(0, ("2",), 0)
 
 

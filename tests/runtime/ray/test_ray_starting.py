@@ -1,0 +1,81 @@
+"""How a run starts, and how it doesn't: what is told, and what is left behind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from ray_helpers import ON_POLICY, run, settings_of
+
+from fsm.errors import ConfigError
+from runtime.messages import Message, Notice
+from runtime.run import InterruptedAtStart, RunFailed, run_on_ray
+from runtime.settings import Settings
+
+
+def jsonl(folder: Path, verifier: str) -> Settings:
+    for name, prompt in (("training", "ab>"), ("held_out", "cab>")):
+        line = json.dumps({"prompt": prompt, "answer": "ba"})
+        (folder / f"{name}.jsonl").write_text(f"{line}\n", encoding="utf-8")
+    task = {
+        "name": "jsonl",
+        "path": str(folder / "training.jsonl"),
+        "validation_path": str(folder / "held_out.jsonl"),
+        "verifier": verifier,
+    }
+    return settings_of({"data.task": json.dumps(task), "data.validation_size": "1"}, steps=1)
+
+
+@pytest.mark.parametrize(
+    ("verifier", "says"),
+    [
+        ("operator:sub", r"raised TypeError: unsupported operand .* on the completion .*; make it return 0.0"),
+        ("operator:concat", r"returned '.*ba' for the completion .*; return a reward in \[0, 1\]"),
+    ],
+)
+def test_a_verifier_that_fails_in_validation_is_one_error_and_no_traceback(
+    verifier: str, says: str, model: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(RunFailed, match=rf"held_out\.jsonl:1: verifier '{verifier}' {says}") as failed:
+        run(jsonl(tmp_path, verifier), model, tmp_path)
+    assert "of the prompt 'cab>' with the answer 'ba'" in str(failed.value)
+    assert "\n" not in str(failed.value)
+
+
+def test_a_drawn_prompt_that_is_too_long_stops_the_run_with_what_to_change(model: Path, tmp_path: Path) -> None:
+    settings = settings_of({**ON_POLICY, "generation.max_prompt_tokens": "4"}, steps=2)  # four letters and >
+    outcome = run(settings, model, tmp_path)
+    assert outcome.status == "stopped"
+    assert outcome.error is not None
+    for part in ("item ", "has 5 tokens and generation.max_prompt_tokens is 4", "shorten", "max_skipped_prompts"):
+        assert part in outcome.error
+
+
+def test_an_interrupt_while_the_model_is_loaded_ends_the_run_at_once(model: Path, tmp_path: Path) -> None:
+    told: list[str] = []
+
+    def interrupt(message: Message) -> None:
+        if isinstance(message, Notice):
+            told.append(message.text)
+            if message.text.startswith("loading the model"):
+                raise KeyboardInterrupt
+
+    with pytest.raises(InterruptedAtStart, match="nothing was trained"):
+        run(settings_of({"checkpointing.enabled": "true"}, steps=400), model, tmp_path, interrupt)
+    assert "loading the model (trainer ranks: 1, generation workers: 1, engine: torch)" in told
+    assert not any("held-out" in text for text in told)
+    assert not list(tmp_path.glob("checkpoints/*"))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        ({"cluster.trainer_device": "cuda"}, "1 GPUs are asked for, and Ray has 0"),
+        ({"generation.max_prompt_tokens": "3", "policy.tiny.width": "32"}, "prompts of validation are longer than"),
+    ],
+)
+def test_a_run_that_is_refused_leaves_no_directory(overrides: dict[str, str], says: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=says):
+        run_on_ray(settings_of(overrides, steps=1), tmp_path / "run", 8, 16, False, lambda message: None)
+    assert not (tmp_path / "run").exists()
