@@ -196,7 +196,7 @@ class _Search:
                 if number is None:  # else that state is settled, and the transition ends there
                     number, judgement = self._settle(key, node, answer, left & kept | bits, first, found)
                 elif judgement is None:
-                    judgement = self._judge(key, answer, done, left & kept | bits)
+                    judgement = self._judge(key, answer, done, 0, left & kept | bits)
                 if judgement is not QUIET:
                     self._note(node, answer, judgement)
                 if self.keeps:
@@ -222,14 +222,18 @@ class _Search:
             found.append(target)
         _, _, _, done, judgement = first
         if own or judgement is None:
-            judgement = self._judge(key, answer, self.steps.join(done, own), raw)
+            judgement = self._judge(key, answer, done, own, raw)
         return number, judgement
 
-    def _judge(self, key: int, answer: int, done: int, raw: int) -> Judgement:
+    def _judge(self, key: int, answer: int, done: int, own: int, raw: int) -> Judgement:
         steps = self.steps
-        memo = steps.judges.get((answer, done)) or steps.judge(answer, done)
+        memo = steps.judges.get((answer, done, own)) or steps.judge(answer, done, own)
         before = steps.saved(key) if self.crashes_to_checkpoint and answer == steps.crash else key
-        return memo(before, raw)
+        for first, second, known in memo.tables:
+            found = known.get((before & first, raw & second))
+            if found is not None:
+                return found
+        return memo.learn(before, raw)
 
     def _note(self, node: int, answer: int, judgement: Judgement) -> None:
         if judgement.broken is not None:

@@ -99,7 +99,9 @@ class Steps:
         self._answer_numbers: dict[Answer, int] = {}
         self._done_numbers: dict[object, int] = {}
         self._joined: dict[tuple[int, int], int] = {}
-        self.judges: dict[tuple[int, int], PairMemo[Judgement]] = {}
+        self.judges: dict[tuple[int, int, int], PairMemo[Judgement]] = {}
+        """What `judge` has given, by what it was asked for."""
+        self._judges: dict[tuple[int, int], PairMemo[Judgement]] = {}
         self._checkpoints: list[int] = []
         self._checkpoint_numbers: dict[int, int] = {}
         self._kept: dict[int, int] = {}
@@ -144,7 +146,7 @@ class Steps:
             kept, raw, made = stage(moved)
             moved = moved & kept | raw
             done = self.join(done, made)
-        return ~STATE, moved, moved & CANONICAL, done, self.judge(self.crash, done)(key & STATE, moved)
+        return ~STATE, moved, moved & CANONICAL, done, self.judge(self.crash, done, 0)(key & STATE, moved)
 
     def _stage(self, stage: Callable[[State, Laws], Done], state: State) -> Half:
         return self._half(stage(state, self.laws))
@@ -214,12 +216,15 @@ class Steps:
         """Resume from the checkpoint, which stays; a run without one starts anew, which is to resume its beginning."""
         return self._resume(self.saved(key))
 
-    def judge(self, answer: int, done: int) -> PairMemo[Judgement]:
-        """What the properties say of transitions that answer and do this: of the state before, and the state after
-        with the balance sheet that the transition leaves. Under `crash` the state before is the one saved."""
-        memo = self.judges.get((answer, done))
+    def judge(self, answer: int, done: int, own: int) -> PairMemo[Judgement]:
+        """What the properties say of transitions that answer so, do this and then make these moves of the core's own:
+        of the state before, and the state after with the balance sheet that the transition leaves. Under `crash` the
+        state before is the one saved."""
+        both = answer, self.join(done, own)
+        memo = self._judges.get(both)
         if memo is None:
-            memo = self.judges[answer, done] = PairMemo(self._pair, partial(self._judge, answer, done))
+            memo = self._judges[both] = PairMemo(self._pair, partial(self._judge, *both))
+        self.judges[answer, done, own] = memo
         return memo
 
     def _judge(self, answer: int, done: int, before: State, after: State) -> Judgement:
