@@ -7,15 +7,11 @@ from typing import Annotated
 
 import typer
 
-from runtime.commands.written import WRONG_USE, NotWritten, write_beside
+from runtime.commands.written import saying_why_not, showing_progress, write_beside
 from runtime.reporting.collect import collect
 from runtime.reporting.perfetto import write_events
-from runtime.tracing.header import TraceUnreadable
 from runtime.tracing.reader import open_trace
 from runtime.tracing.show import printable
-
-UNREADABLE = 1
-"""Exit code."""
 
 
 def export_command(
@@ -31,14 +27,10 @@ def export_command(
 
     Example: evenstep export runs/today --perfetto today.json
     """
-    try:
-        collected = collect(open_trace(file))
-        events: list[int] = []
-        write_beside(perfetto, lambda opened: events.append(write_events(collected, opened)))
-    except TraceUnreadable as error:
-        typer.echo(f"evenstep export: {printable(str(error), widest=2_000)}", err=True)
-        raise typer.Exit(UNREADABLE) from None
-    except NotWritten as error:
-        typer.echo(f"evenstep export: {printable(str(error), widest=2_000)}", err=True)
-        raise typer.Exit(WRONG_USE) from None
+    events: list[int] = []
+    with saying_why_not("export"):
+        trace = open_trace(file)
+        with showing_progress(trace) as reached:
+            collected = collect(trace, reached)
+            write_beside(perfetto, lambda opened: events.append(write_events(collected, opened)))
     typer.echo(printable(f"{perfetto}: {events[0]:,} events; open it at ui.perfetto.dev", widest=2_000))

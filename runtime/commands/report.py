@@ -7,17 +7,13 @@ from typing import Annotated
 
 import typer
 
-from runtime.commands.written import WRONG_USE, NotWritten, write_beside
+from runtime.commands.written import saying_why_not, showing_progress, write_beside
 from runtime.reporting.collect import collect
 from runtime.reporting.page import page_of
 from runtime.reporting.verdict import verdict_of
-from runtime.tracing.header import TraceUnreadable
 from runtime.tracing.reader import open_trace
 from runtime.tracing.show import printable
 from specs.closing import outlook
-
-UNREADABLE = 1
-"""Exit code."""
 
 
 def report_command(
@@ -33,14 +29,9 @@ def report_command(
 
     Example: evenstep report runs/today -o report.html
     """
-    try:
+    with saying_why_not("report"):
         trace = open_trace(file)
-        page = page_of(collect(trace), verdict_of(trace, outlook))
+        with showing_progress(trace) as reached:
+            page = page_of(collect(trace, reached), verdict_of(trace, outlook))
         write_beside(output, lambda opened: opened.write(page))
-    except TraceUnreadable as error:
-        typer.echo(f"evenstep report: {printable(str(error), widest=2_000)}", err=True)
-        raise typer.Exit(UNREADABLE) from None
-    except NotWritten as error:
-        typer.echo(f"evenstep report: {printable(str(error), widest=2_000)}", err=True)
-        raise typer.Exit(WRONG_USE) from None
     typer.echo(printable(f"{output}: {len(page) / 1e6:.1f} MB; open it in a browser", widest=2_000))

@@ -1,14 +1,24 @@
-"""Files that commands write: whole or not at all."""
+"""Commands that read a trace and write a file: whole or not at all, what goes wrong said in one way, and progress."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-WRONG_USE = 2
-"""Exit code."""
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from runtime.tracing.choose import head_of
+from runtime.tracing.header import TraceUnreadable
+from runtime.tracing.reader import TraceFile
+from runtime.tracing.show import printable
+
+UNREADABLE, WRONG_USE = 1, 2
+"""Exit codes."""
 
 
 class NotWritten(Exception):
@@ -20,12 +30,39 @@ def write_beside(output: Path, write: Callable[[IO[str]], object]) -> None:
 
     Raises NotWritten.
     """
-    aside = output.with_name(f".{output.name}.tmp-{os.getpid()}")
+    aside = output.parent / f".{output.name}.tmp-{os.getpid()}"
     try:
         with aside.open("w", encoding="ascii") as opened:
             write(opened)
         aside.replace(output)
     except OSError as error:
-        raise NotWritten(f"{output} can't be written: {error}; give another place with -o") from error
+        raise NotWritten(
+            f"{output} can't be written: {error}; name a file in a folder that can be written to"
+        ) from error
     finally:
         aside.unlink(missing_ok=True)
+
+
+@contextmanager
+def saying_why_not(command: str) -> Iterator[None]:
+    """What keeps a command from reading or writing is said on stderr, and is its exit code."""
+    try:
+        yield
+    except (TraceUnreadable, NotWritten) as error:
+        typer.echo(f"evenstep {command}: {printable(str(error), widest=2_000)}", err=True)
+        raise typer.Exit(UNREADABLE if isinstance(error, TraceUnreadable) else WRONG_USE) from None
+
+
+@contextmanager
+def showing_progress(trace: TraceFile) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr, where that is a terminal. Yields what is to be told how many records were read."""
+    console = Console(stderr=True)
+    first = head_of(next(trace.lines(), b""))
+    last = trace.last_head()
+    if not console.is_terminal or first is None or last is None:
+        yield lambda _: None
+        return
+    columns = (TextColumn("reading"), BarColumn(), MofNCompleteColumn(), TextColumn("records"), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as shown:
+        task = shown.add_task("", total=last.seq - first.seq + 1)
+        yield lambda records: shown.update(task, completed=records)

@@ -106,7 +106,7 @@ class Attempts:
         """What a worker says of the group that finished last."""
         if self._finished is None or self._finished[0] != note.prompt:
             return  # the record before is not in this trace
-        row, rows = self._finished[1], self.rows
+        row, rows = self._finished[1], self.rows.columns
         rows["longest"][row], rows["rollouts"][row], rows["correct"][row] = note.longest, note.rollouts, note.correct
         rows["truncated"][row], rows["generation_s"][row] = note.truncated, note.generation_s
         rows["worker"][row] = self.worker_number(note.worker)
@@ -157,7 +157,7 @@ class Attempts:
         self.rows["ended"][row], self.rows["state"][row] = now, state
 
     def _answered(self, now: int, event: GroupFinished | GroupFailed, done: tuple[moves.Move, ...]) -> None:
-        row, rows = self._running_row(event.attempt), self.rows
+        row, rows = self._running_row(event.attempt), self.rows.columns
         rows["ended"][row] = now
         if isinstance(event, GroupFinished):
             rows["finished"][row], rows["zero_variance"][row] = 1, event.zero_variance
@@ -197,7 +197,7 @@ class Attempts:
         return row
 
     def _select(self, now: int, effect: TrainChunk) -> None:
-        rows = self.rows
+        rows = self.rows.columns
         for prompt, weight in effect.groups:
             row = self._held(prompt)
             rows["left"][row], rows["state"][row], rows["weight"][row] = now, GroupState.SELECTED, weight

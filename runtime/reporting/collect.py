@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from types import TracebackType
+from itertools import chain
 from typing import NamedTuple
 
 from fsm.core import Transition
@@ -26,6 +27,9 @@ from runtime.tracing.kinds import Json
 from runtime.tracing.notes import AttemptsPlaced, GroupReceived
 from runtime.tracing.reader import TraceFile
 from runtime.tracing.records import NoteRecord, Record, SnapshotRecord, TransitionRecord
+
+TOLD_EVERY = 10_000
+"""Records after which it is told how many were read."""
 
 
 class Shape(NamedTuple):
@@ -68,26 +72,30 @@ class Collected:
     """The run is completed or stopped."""
 
 
-def collect(trace: TraceFile) -> Collected:
-    """Read a trace from its beginning to its end.
+def collect(trace: TraceFile, reached: Callable[[int], None] = lambda _: None) -> Collected:
+    """Read a trace from its beginning to its end. `reached` is told how many records were read.
 
     Raises TraceUnreadable: it has no record, is damaged before its last line, or holds what no run writes.
     """
     with _refusing(trace, "its header"):
         shape, limits = _shape(trace.header), _limits(trace)
     gathering = _Gathering(limits)
-    first: Record | None = None
-    last: Record | None = None
-    records = 0
-    for record in trace.records():
-        with _refusing(trace, f"record {record.seq}"):
-            if first is None:
-                first = record
-                gathering.open(trace, record)
-            gathering.record(record)
-        last, records = record, records + 1
+    records = trace.records()
+    first = last = next(records, None)
     if first is None or last is None:
-        raise TraceUnreadable(f"{trace.path} has no record: its process died before anything happened")
+        raise TraceUnreadable(
+            f"{trace.path} has no record: its process died before anything happened; look at the run's output"
+        )
+    number = 0
+    try:
+        gathering.open(trace, first)
+        for number, last in enumerate(chain([first], records), 1):
+            gathering.record(last)
+            if not number % TOLD_EVERY:
+                reached(number)
+    except _WRONG as error:
+        raise _is_wrong(trace, f"record {last.seq}", error) from error
+    reached(number)
     ended = milliseconds(last.monotonic_s)
     with _refusing(trace, "what its records add up to"):
         gathering.close(ended)
@@ -104,7 +112,7 @@ def collect(trace: TraceFile) -> Collected:
         metrics=metrics,
         texts=gathering.texts,
         limits=limits,
-        records=records,
+        records=number,
         first_seq=first.seq,
         begun=milliseconds(first.monotonic_s),
         ended=ended,
@@ -129,25 +137,17 @@ def _limits(trace: TraceFile) -> Limits | None:
         return None
 
 
-class _refusing:  # noqa: N801  # used as a statement, and a generator would cost as much as what it guards
+@contextmanager
+def _refusing(trace: TraceFile, what: str) -> Iterator[None]:
     """What is wrong in a trace is said to be so, by its place."""
+    try:
+        yield
+    except _WRONG as error:
+        raise _is_wrong(trace, what, error) from error
 
-    __slots__ = ("_trace", "_what")
 
-    def __init__(self, trace: TraceFile, what: str) -> None:
-        self._trace = trace
-        self._what = what
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, _WRONG):
-            raise TraceUnreadable(
-                f"{self._trace.path}: {self._what} is none of a run: {type(error).__name__}: {error}"
-            ) from error
+def _is_wrong(trace: TraceFile, what: str, error: Exception) -> TraceUnreadable:
+    return TraceUnreadable(f"{trace.path}: {what} is none of a run: {type(error).__name__}: {error}")
 
 
 _WRONG = (TypeError, ValueError, LookupError, AttributeError, OverflowError)
@@ -183,19 +183,19 @@ class _Gathering:
     def record(self, record: Record) -> None:
         """One record."""
         now = milliseconds(record.monotonic_s)
-        match record:
-            case TransitionRecord(transition=transition):
-                self._pass_time(now)
-                self._transition(now, transition)
-            case NoteRecord(note=note):
-                if type(note) is AttemptsPlaced:
-                    self.attempts.placed(note)
-                elif type(note) is GroupReceived:
-                    self.attempts.received(note)
-                else:
-                    self.happenings.note(now, note)
-            case SnapshotRecord():
-                self._snapshot(record)
+        if type(record) is TransitionRecord:
+            self._pass_time(now)
+            self._transition(now, record.transition)
+        elif type(record) is NoteRecord:
+            note = record.note
+            if type(note) is AttemptsPlaced:
+                self.attempts.placed(note)
+            elif type(note) is GroupReceived:
+                self.attempts.received(note)
+            else:
+                self.happenings.note(now, note)
+        elif type(record) is SnapshotRecord:
+            self._snapshot(record)
 
     def close(self, now: int) -> None:
         """The last record was told."""
@@ -210,7 +210,8 @@ class _Gathering:
         self.counters.transition(now, transition.moves)
         self.phases.transition(now, transition)
         self.happenings.transition(now, transition)
-        self.over = self.over or any(isinstance(move, RunCompleted | RunStopped) for move in transition.moves[-1:])
+        if transition.moves and isinstance(transition.moves[-1], RunCompleted | RunStopped):
+            self.over = True
 
     def _pass_time(self, now: int) -> None:
         """Between two events nothing changes, so what the trainer waited for is what it waited for all the while."""

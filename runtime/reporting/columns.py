@@ -30,19 +30,20 @@ class Columns:
     def __init__(self, types: Mapping[str, str]) -> None:
         """`types` gives the type code of `array` per column, in order."""
         self.columns: dict[str, array[Any]] = {name: array(code) for name, code in types.items()}
-        self._arrays = tuple(self.columns.values())
+        self._first = next(iter(self.columns.values()))
+        self._appends = tuple(column.append for column in self.columns.values())
 
     def __len__(self) -> int:
-        return len(self._arrays[0])
+        return len(self._first)
 
     def __getitem__(self, name: str) -> array[Any]:
         return self.columns[name]
 
     def append(self, *values: float) -> int:
         """Add a row, its values in order of the columns. Returns its number. Raises OverflowError."""
-        for column, value in zip(self._arrays, values, strict=True):
-            column.append(value)
-        return len(self._arrays[0]) - 1
+        for append, value in zip(self._appends, values, strict=True):
+            append(value)
+        return len(self._first) - 1
 
     def last(self, name: str) -> Any:
         """The value of a column in the last row."""

@@ -25,7 +25,7 @@ COLUMNS: Mapping[str, str] = {
     "gate": "B",  # 1 open, 0 closed
     "dispatch_index": "i",
 }
-_SHOWN = (GroupState.IN_FLIGHT, GroupState.READY, GroupState.SPARE, GroupState.QUEUED)
+_SHOWN = tuple(map(int, (GroupState.IN_FLIGHT, GroupState.READY, GroupState.SPARE, GroupState.QUEUED)))
 
 
 def _all(picks: Picks) -> int:
@@ -104,7 +104,10 @@ class Counters:
     def sample(self, now: int) -> None:
         """Add a row, or change the last where it is of the same millisecond."""
         counts = self.counts
-        shown = (*[counts[place] for place in _SHOWN], self.gate_open, self.dispatch_index)
+        in_flight, ready, spare, queued = _SHOWN
+        shown = (
+            counts[in_flight], counts[ready], counts[spare], counts[queued], self.gate_open, self.dispatch_index,
+        )  # fmt: skip
         if shown == self._sampled:
             return
         self._sampled = shown

@@ -35,6 +35,9 @@ CALL_COLUMNS: Mapping[str, str] = {"call": "I", "number": "i", "begun": "I", "en
 """`call` is the number of its name's text; `ended` NOT_YET where it was not answered."""
 
 
+_MARKED = frozenset({moves.RunResumed, moves.RunRegenerated, moves.RunCompleted, moves.RunStopped})
+
+
 class Happenings:
     """Marks, calls and metrics, in order."""
 
@@ -52,6 +55,8 @@ class Happenings:
         """One applied event."""
         for move in transition.moves:
             kind = type(move)
+            if kind not in _MARKED:
+                continue
             if kind is moves.RunResumed:
                 self._mark(now, Kind.RESUMED, "groups in flight start again (C2)")
             elif kind is moves.RunRegenerated:

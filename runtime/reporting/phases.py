@@ -70,6 +70,14 @@ WAIT_COLUMNS: Mapping[str, str] = {
     **{cause.name.lower(): "I" for cause in Cause},  # ms of the wait, by cause
 }
 
+_TURNS = frozenset(
+    {
+        moves.ChunkSelected, moves.ChunkAccumulated, moves.StepFinishing, moves.StepClosed, moves.WeightsSynced,
+        moves.RunCompleted, moves.RunStopped,
+    }
+)  # fmt: skip
+"""Moves that the trainer's phase turns with."""
+
 
 class Phases:
     """The trainer's phases, its closed steps, and its waits."""
@@ -95,6 +103,8 @@ class Phases:
     def transition(self, now: int, transition: Transition) -> None:
         """One applied event."""
         for move in transition.moves:
+            if type(move) not in _TURNS:
+                continue
             match move:
                 case moves.ChunkSelected(step):
                     self._turn(now, TrainerState.TRAINING, step, transition)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
+from typing import Any
 
 from fsm.prompt_group import GroupState
 from fsm.state import NONE
@@ -53,6 +55,12 @@ _LOSSES = {
     GroupState.ABORTED: "aborted",
     RETRIED: "retried",
 }
+_IN_A_STEP = frozenset({GroupState.SELECTED, GroupState.TRAINED})
+_READ = (
+    "state", "after", "step", "charged", "target", "weight", "ended", "left", "finished", "zero_variance",
+    "rollouts", "tokens", "reward",
+)  # fmt: skip
+"""Columns of attempts."""
 
 
 @dataclass(slots=True)
@@ -75,14 +83,15 @@ class _Counted:
     staleness: list[int] = field(default_factory=list)
     selected: int = 0
     charged: int = 0
-    counts: dict[str, int] = field(default_factory=dict)
+    finished: int = 0
+    zero_variance: int = 0
+    replaced: int = 0
+    losses: Counter[str] = field(default_factory=Counter)
+    """By column."""
     reward: _Mean = field(default_factory=_Mean)
     reward_finished: _Mean = field(default_factory=_Mean)
     length: _Mean = field(default_factory=_Mean)
     length_filtered: _Mean = field(default_factory=_Mean)
-
-    def count(self, name: str) -> None:
-        self.counts[name] = self.counts.get(name, 0) + 1
 
 
 def steps_of(attempts: Columns, phases: Phases) -> Columns:
@@ -117,67 +126,35 @@ def _begun(phases: Phases) -> dict[int, int]:
 def _count(attempts: Columns, phases: Phases) -> dict[int, _Counted]:
     closed, numbers = phases.closings["closed"], phases.closings["step"]
     first = numbers[0] if len(numbers) else phases.now[1] if phases.now is not None else 0
-    counted: dict[int, _Counted] = {}
-    columns = [attempts[name] for name in _Row._fields]
-    for values in zip(*columns, strict=True):
-        row = _Row(*values)
-        if row.state in (GroupState.SELECTED, GroupState.TRAINED):
-            _add_selected(counted.setdefault(row.step, _Counted()), row)
-        if row.charged != NONE:
-            counted.setdefault(row.charged, _Counted()).charged += 1
-        when = row.left if row.state == GroupState.EVICTED else row.ended
+    counted: defaultdict[int, _Counted] = defaultdict(_Counted)
+    columns = [attempts[name] for name in _READ]
+    for row in zip(*columns, strict=True):
+        state, after, step, charged, target, weight, ended, left, finished, zero_variance, rollouts, tokens, reward = (
+            row
+        )
+        length = tokens / rollouts if rollouts else math.nan
+        if state in _IN_A_STEP:
+            of_step = counted[step]
+            of_step.selected += 1
+            of_step.staleness.append(step - weight)
+            of_step.reward.add(reward)
+            of_step.length.add(length)
+        if charged != NONE:
+            counted[charged].charged += 1
+        when = left if state == GroupState.EVICTED else ended
         if when == NOT_YET:
             continue
-        step = row.target
-        if step == NONE:
-            step = first + bisect_right(closed, when)
-        of_step = counted.setdefault(step, _Counted())
-        if row.finished:
-            _add_finished(of_step, row)
-        if row.state in _LOSSES:
-            of_step.count(_LOSSES[row.state])
-        if row.after == After.REPLACED:
-            of_step.count("replaced")
+        of_step = counted[first + bisect_right(closed, when) if target == NONE else target]
+        if finished:
+            of_step.finished += 1
+            of_step.zero_variance += zero_variance
+            of_step.reward_finished.add(reward)
+            if state == GroupState.FILTERED:
+                of_step.length_filtered.add(length)
+        if state in _LOSSES:
+            of_step.losses[_LOSSES[state]] += 1
+        of_step.replaced += after == After.REPLACED
     return counted
-
-
-class _Row(NamedTuple):
-    """What is read of an attempt."""
-
-    state: int
-    after: int
-    step: int
-    charged: int
-    target: int
-    weight: int
-    ended: int
-    left: int
-    finished: int
-    zero_variance: int
-    rollouts: int
-    tokens: int
-    reward: float
-
-    @property
-    def length(self) -> float:
-        """Mean tokens a rollout; NaN where it is not known."""
-        return self.tokens / self.rollouts if self.rollouts else math.nan
-
-
-def _add_selected(of_step: _Counted, row: _Row) -> None:
-    of_step.selected += 1
-    of_step.staleness.append(row.step - row.weight)
-    of_step.reward.add(row.reward)
-    of_step.length.add(row.length)
-
-
-def _add_finished(of_step: _Counted, row: _Row) -> None:
-    of_step.count("finished")
-    if row.zero_variance:
-        of_step.count("zero_variance")
-    of_step.reward_finished.add(row.reward)
-    if row.state == GroupState.FILTERED:
-        of_step.length_filtered.add(row.length)
 
 
 def _append(rows: Columns, step: int, begun: int, known: Sequence[int], of_step: _Counted) -> None:
@@ -185,31 +162,29 @@ def _append(rows: Columns, step: int, begun: int, known: Sequence[int], of_step:
     histogram = [0] * STALENESS_SHOWN
     for versions in staleness:
         histogram[min(max(versions, 0), STALENESS_SHOWN - 1)] += 1
-    count = of_step.counts.get
+    losses = of_step.losses
     rows.append(
         step, begun, *known, *histogram,
         sum(staleness) / len(staleness) if staleness else math.nan, max(staleness, default=NONE),
-        *(count(name, 0) for name in _COUNTS),
+        of_step.finished, of_step.zero_variance, losses["filtered"], of_step.replaced, losses["dropped"],
+        losses["retried"], losses["evicted"], losses["aborted"],
         of_step.reward.value(), of_step.reward_finished.value(), of_step.length.value(),
         of_step.length_filtered.value(),
     )  # fmt: skip
 
 
-_COUNTS = ("finished", "zero_variance", "filtered", "replaced", "dropped", "retried", "evicted", "aborted")
-
-
 def metric_columns(records: Sequence[StepRecord]) -> Columns:
     """The numbers of `metrics.jsonl`, a row a step; NaN where one is not known."""
-    plain = [record.as_json() for record in records]
-    names = [name for name in (plain[0] if plain else {}) if name != "step" and _is_number(plain, name)]
-    rows = Columns({"step": "i", **dict.fromkeys(names, "f")})
-    for line in plain:
-        rows.append(line["step"], *(math.nan if line[name] is None else line[name] for name in names))
+    values = {field.name: list(map(attrgetter(field.name), records)) for field in fields(StepRecord)}
+    steps = values.pop("step")
+    numbers = {name: of_steps for name, of_steps in values.items() if _are_numbers(of_steps)}
+    rows = Columns({"step": "i", **dict.fromkeys(numbers, "f")})
+    rows["step"].extend(steps)
+    for name, of_steps in numbers.items():
+        rows[name].extend([math.nan if value is None else value for value in of_steps])
     return rows
 
 
-def _is_number(plain: Sequence[Mapping[str, Any]], name: str) -> bool:
-    values = [line[name] for line in plain]
-    return all(value is None or isinstance(value, int | float) for value in values) and any(
-        value is not None for value in values
-    )
+def _are_numbers(values: Sequence[Any]) -> bool:
+    known = [value for value in values if value is not None]
+    return bool(known) and all(isinstance(value, int | float) for value in known)

@@ -119,37 +119,52 @@ def _tuple(given: Any) -> Any:
     return tuple(given)
 
 
+def _attempt(given: list[Any]) -> Attempt:
+    return Attempt._make(given) if len(given) == 3 else Attempt(*given)
+
+
+def _step_record(values: list[Any]) -> StepRecord:
+    return StepRecord(*values)
+
+
+_group_class = lru_cache(maxsize=1024, typed=True)(GroupClass)
+"""There are few classes at a time, in many records."""
 _READ: Mapping[str, Callable[[Any], Any]] = {
-    "attempt": lambda given: Attempt(*given),
-    "attempts": lambda given: tuple(Attempt(*attempt) for attempt in given),
-    "record": lambda given: None if given is None else GroupRecord(*given),
-    "group_class": lambda given: GroupClass(*given),
-    "before": lambda given: GroupClass(*given),
-    "after": lambda given: GroupClass(*given),
-    "picks": lambda given: tuple((GroupClass(*group_class), groups) for group_class, groups in given),
+    "attempt": _attempt,
+    "attempts": lambda given: tuple([_attempt(attempt) for attempt in given]),
+    "record": lambda given: None if given is None else GroupRecord._make(given),
+    "group_class": lambda given: _group_class(*given),
+    "before": lambda given: _group_class(*given),
+    "after": lambda given: _group_class(*given),
+    "picks": lambda given: tuple([(_group_class(*group_class), groups) for group_class, groups in given]),
     "kind": FailureKind,
     "prompts": _tuple,
     "error": _error,
 }
 """How a field is read that is not a number, text or flag."""
-_SELECTED: Callable[[Any], Any] = lambda given: tuple(SelectedGroup(*group) for group in given)  # noqa: E731
-_READERS: Mapping[str, tuple[tuple[int, Callable[[Any], Any]], ...]] = {
-    code: tuple(
-        (place, _SELECTED if (code, name) == ("TC", "groups") else _READ[name])
-        for place, name in enumerate(FIELDS[code])
-        if name in _READ or (code, name) == ("TC", "groups")
+_SELECTED: Callable[[Any], Any] = lambda given: tuple([SelectedGroup._make(group) for group in given])  # noqa: E731
+_READERS: Mapping[str, tuple[Callable[[Any], Any], tuple[tuple[int, Callable[[Any], Any]], ...]]] = {
+    code: (
+        _step_record if kind is StepRecord else kind._make,
+        tuple(
+            (place, _SELECTED if (code, name) == ("TC", "groups") else _READ[name])
+            for place, name in enumerate(FIELDS[code])
+            if name in _READ or (code, name) == ("TC", "groups")
+        ),
     )
-    for code in BY_CODE
+    for code, kind in BY_CODE.items()
 }
+"""Per code how a value is made of its fields; and how those are read that are not as they are on disk, by place."""
 
 
 def read_value(given: list[Any]) -> Any:
     """The event, move, effect or note that was written as `given`. Raises ValueError."""
     try:
-        code, *values = given
-        for place, read in _READERS[code]:
+        make, readers = _READERS[given[0]]
+        values = given[1:]
+        for place, read in readers:
             values[place] = read(values[place])
-        return BY_CODE[code](*values)
+        return make(values)
     except (KeyError, TypeError, ValueError, IndexError) as cause:
         raise ValueError(f"{given!r} is no value of this evenstep: {type(cause).__name__}: {cause}") from cause
 

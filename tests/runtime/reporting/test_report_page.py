@@ -170,14 +170,32 @@ def test_a_trace_that_explain_cannot_follow_is_looked_at_all_the_same(tmp_path: 
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(b"", "is empty"), (b"no trace\n", "no trace of evenstep"), (b'{"format":"evenstep trace 1"', "no whole line")],
+    [
+        (b"", ("is empty", "give a run's trace.jsonl")),
+        (b"no trace\n", ("no trace of evenstep", "give a run's trace.jsonl")),
+        (b'{"format":"evenstep trace 1"', ("no whole line", "look at the run's output")),
+        (b'{"format":"evenstep trace 9"}\n', ("this evenstep reads 'evenstep trace 1'", "use the one that wrote it")),
+    ],
 )
-def test_what_is_empty_or_foreign_is_refused_with_a_message(tmp_path: Path, content: bytes, said: str) -> None:
+def test_what_is_empty_or_foreign_is_refused_with_what_to_do(
+    tmp_path: Path, content: bytes, said: tuple[str, str]
+) -> None:
     (tmp_path / "trace.jsonl").write_bytes(content)
     code, output, file = reported(tmp_path / "trace.jsonl")
     assert code == 1
-    assert said in output
+    assert all(words in output for words in said)
     assert not file.exists()
+
+
+def test_a_line_that_is_damaged_is_named_and_a_torn_last_one_is_left_out(tmp_path: Path) -> None:
+    wandered(tmp_path / "trace.jsonl", moves=20)
+    whole = (tmp_path / "trace.jsonl").read_bytes()
+    (tmp_path / "trace.jsonl").write_bytes(whole[:-9])
+    assert reported(tmp_path / "trace.jsonl")[0] == 0
+    (tmp_path / "trace.jsonl").write_bytes(whole[:-9] + b"\n" + whole.splitlines(keepends=True)[-1])
+    code, output, _ = reported(tmp_path / "trace.jsonl")
+    assert code == 1
+    assert "cut it off before the line" in output
 
 
 def test_a_page_that_cannot_be_written_leaves_the_one_before(tmp_path: Path) -> None:
