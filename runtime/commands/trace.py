@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +21,7 @@ from runtime.tracing.kinds import BY_NAME
 from runtime.tracing.reader import TraceFile, open_trace
 from runtime.tracing.records import Record, as_json, printable_json
 from runtime.tracing.select import MACHINES, SNAPSHOT, NotInTrace, Question, matcher, select
-from runtime.tracing.show import plain_line, row
+from runtime.tracing.show import plain_line, printable, row
 
 SHOWN, UNREADABLE, WRONG_USE = 0, 1, 2
 """Exit codes."""
@@ -52,7 +54,8 @@ def trace(
 ) -> None:
     """Show what a run's control core was told, what it changed and what it asked for.
 
-    All options given must agree. Times are seconds since the trace was opened, and wall time.
+    All options given must agree; where nothing matches, stderr says so. Times are seconds since the trace was
+    opened, and wall time.
 
     Exit codes: 0 shown, 1 the file can't be read, 2 the command was used wrongly.
 
@@ -66,7 +69,8 @@ def trace(
         opened = open_trace(file)
         question = Question(step, group, prompt, _machine(machine), _since(opened, since), _kind(kind))
         records = _followed(opened, question) if live else select(opened, question)
-        _print(records, as_table=not live and not json, as_plain=not json)
+        if not _print(records, as_table=not live and not json, as_plain=not json):
+            typer.echo(f"evenstep trace: {_nothing(opened, question)}", err=True)
     except TraceUnreadable as error:
         typer.echo(f"evenstep trace: {error}", err=True)
         raise typer.Exit(UNREADABLE) from None
@@ -108,8 +112,21 @@ def _followed(opened: TraceFile, question: Question) -> Iterator[Record]:
                 yield record
 
 
-def _print(records: Iterator[Record], *, as_table: bool, as_plain: bool) -> None:
+def _nothing(opened: TraceFile, question: Question) -> str:
+    """What was looked for, and where."""
+    path = printable(str(opened.path), widest=2_000)
+    last = opened.last_head()
+    if last is None:
+        return f"{path} has no record: nothing had happened yet"
+    given = {f"--{name.removesuffix('_s')}": value for name, value in asdict(question).items() if value is not None}
+    asked = " and ".join(f"{option} {value}" for option, value in given.items())
+    return f"nothing matches {asked} in {path}, whose last record is {last.seq}, at {last.monotonic_s:.3f} s"
+
+
+def _print(records: Iterator[Record], *, as_table: bool, as_plain: bool) -> int:
+    """Returns how many records were shown."""
     console = Console()
+    count = 0
     if as_table and console.is_terminal:
         shown: list[Record] = []
         for record in records:
@@ -117,14 +134,16 @@ def _print(records: Iterator[Record], *, as_table: bool, as_plain: bool) -> None
             if len(shown) > TABLE_ROWS:
                 break
         if len(shown) <= TABLE_ROWS:
-            console.print(_table(shown))
-            return
-        for record in shown:
-            typer.echo(plain_line(record))
+            if shown:
+                console.print(_table(shown))
+            return len(shown)
+        records = chain(shown, records)
     for record in records:
+        count += 1
         typer.echo(plain_line(record) if as_plain else printable_json(as_json(record)))
         if not as_table:
             sys.stdout.flush()
+    return count
 
 
 def _table(records: list[Record]) -> Table:

@@ -117,15 +117,23 @@ def _over(situation: Situation) -> Finding:
     steps = situation.step
     error = situation.stopped_by
     if error is None:
-        return Finding(
-            Verdict.COMPLETED, (f"the run is completed after {steps} steps and waits for nothing",), "nothing"
-        )
+        said = f"the run is completed after {steps} steps and waits for nothing: {_ended_by(situation)}"
+        return Finding(Verdict.COMPLETED, (said,), "nothing")
     said = f"the run was stopped after {steps} steps: {type(error).__name__}: {error}"
     assert not isinstance(error, Stalled), "such a run is explained as it was before"
     starving = starved(situation) if isinstance(error, BelowFloor | SearchExceeded) else None
     if starving is not None:
         return Finding(Verdict.STARVED, (said, *starving.chain), starving.advice)
     return Finding(Verdict.COMPLETED, (said,), "what the error says; then resume from the last checkpoint")
+
+
+def _ended_by(situation: Situation) -> str:
+    """The limit that a completed run came to, and what it left over."""
+    left_over = f"{situation.state.tally.leftover} prompts left over"
+    if 0 <= situation.limits.max_steps <= situation.step:
+        return f"grpo.max_num_steps is {situation.limits.max_steps} (X3), {left_over}"
+    epochs = situation.trace.header["config"]["grpo"]["max_num_epochs"]
+    return f"its data is used up, with grpo.max_num_epochs {epochs} (X1), {left_over}"
 
 
 def _head(situation: Situation) -> str:

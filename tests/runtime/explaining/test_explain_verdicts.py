@@ -285,14 +285,25 @@ def test_a_run_whose_rollouts_are_young_is_healthy(path: Path) -> None:
     assert explanation.waits_for[0].startswith("step 3 has 0 selected and 0 charged of 4 and waits for 4 more")
 
 
-def test_a_run_that_is_over_is_completed(path: Path) -> None:
+@pytest.mark.parametrize(
+    ("max_num_steps", "ended_by"),
+    [
+        (None, "its data is used up, with grpo.max_num_epochs 1 (X1), 0 prompts left over"),
+        (1, "grpo.max_num_steps is 1 (X3), 0 prompts left over"),
+    ],
+)
+def test_a_run_that_is_over_is_completed_and_says_which_limit_ended_it(
+    path: Path, max_num_steps: int | None, ended_by: str
+) -> None:
     def drive(run: Recorded) -> None:
         while not run.world.over:
             a_usual_step(run)
 
-    explanation = recorded(path, config_of("in_order", 4), drive, num_prompts=8)
+    config = config_of("in_order", 4, grpo={"max_num_steps": max_num_steps})
+    explanation = recorded(path, config, drive, num_prompts=8)
     assert explanation.verdict is Verdict.COMPLETED
-    assert explanation.root == "the run is completed after 2 steps and waits for nothing"
+    steps = max_num_steps or 2
+    assert explanation.root == f"the run is completed after {steps} steps and waits for nothing: {ended_by}"
 
 
 def test_a_run_that_the_watchdog_stopped_is_explained_as_it_was_before(path: Path) -> None:

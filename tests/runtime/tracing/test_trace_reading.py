@@ -286,6 +286,22 @@ def test_wrong_use_names_what_there_is(tmp_path: Path) -> None:
         assert says in output
 
 
+def test_what_matches_nothing_is_said_and_is_no_failure(tmp_path: Path) -> None:
+    recorded_run(tmp_path / "trace.jsonl")
+    for options, says in (
+        (("--prompt", "99999"), "nothing matches --prompt 99999 in "),
+        (("--kind", "LateAnswer", "--json"), "nothing matches --kind LateAnswer in "),
+        (("--machine", "Run", "--prompt", "99999"), "nothing matches --prompt 99999 and --machine Run in "),
+        (("--since", "86400"), "nothing matches --since 86400.0 in "),
+    ):
+        result = CliRunner().invoke(app, ["trace", str(tmp_path), *options])
+        assert (result.exit_code, result.stdout) == (0, "")
+        assert says in result.stderr
+    header = (tmp_path / "trace.jsonl").read_bytes().splitlines(keepends=True)[0]
+    (tmp_path / "trace.jsonl").write_bytes(header)
+    assert "has no record" in CliRunner().invoke(app, ["trace", str(tmp_path)]).stderr
+
+
 def hostile_run(path: Path) -> None:
     with open_for(path) as trace:
         world = traced_world(trace, "in_order", 24)
