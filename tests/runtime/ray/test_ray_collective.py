@@ -14,7 +14,7 @@ N = 4
 
 
 def test_a_broadcast_goes_on_with_the_worker_that_takes_a_dead_ones_place(model: Path, tmp_path: Path) -> None:
-    settings = settings_of({"weight_sync.name": "collective", "cluster.num_generation_workers": "2"}, steps=6)
+    settings = settings_of({"weight_sync.name": "collective", "cluster.num_generation_workers": "2"}, steps=40)
     killed: list[int] = []
 
     def kill(message: Message) -> None:
@@ -26,9 +26,9 @@ def test_a_broadcast_goes_on_with_the_worker_that_takes_a_dead_ones_place(model:
             ray.kill(ray.get_actor(worker, namespace=settings.cluster.namespace))
 
     outcome = run(settings, model, tmp_path, kill)
-    assert killed == [0]
+    assert killed
     assert outcome.status == "completed", outcome.error
-    assert [step["selected"] for step in outcome.closed] == [N] * 6
+    assert [step["selected"] for step in outcome.closed] == [N] * 40
     assert outcome.worker_restarts == 1
     assert adds_up(outcome.balance)
     assert outcome.trace is not None

@@ -60,7 +60,8 @@ def test_a_run_with_dynamic_sampling_ends_by_itself_and_adds_up(sampler: str, mo
 
 
 def test_a_run_goes_on_when_a_generation_worker_is_killed(model: Path, tmp_path: Path) -> None:
-    settings = settings_of({}, steps=40)  # messages come every half second: it must still run then
+    # Messages come every half second, so it takes steps to see one; without its only worker the run can't end.
+    settings = settings_of({"cluster.num_generation_workers": "1"}, steps=60)
     killed: list[int] = []
 
     def kill(message: Message) -> None:
@@ -74,8 +75,8 @@ def test_a_run_goes_on_when_a_generation_worker_is_killed(model: Path, tmp_path:
     outcome = run(settings, model, tmp_path, kill)
     assert killed
     assert outcome.status == "completed", outcome.error
-    assert len(outcome.closed) == 40
-    assert [step["selected"] for step in outcome.closed] == [N] * 40
+    assert len(outcome.closed) == 60
+    assert [step["selected"] for step in outcome.closed] == [N] * 60
     assert outcome.worker_restarts == 1
     assert adds_up(outcome.balance)
     assert outcome.trace is not None
@@ -110,7 +111,7 @@ def test_gpus_that_are_not_there_are_missed_before_an_actor_waits_for_them(model
 
 
 def test_an_interrupted_run_leaves_a_checkpoint_and_goes_on_from_it(model: Path, tmp_path: Path) -> None:
-    settings = settings_of({"checkpointing.enabled": "true", "data.validation_size": "0"}, steps=40)
+    settings = settings_of({"checkpointing.enabled": "true", "data.validation_size": "0"}, steps=60)
 
     def interrupt(message: Message) -> None:
         if isinstance(message, StepDone) and message.record["step"] == 1:
@@ -119,12 +120,12 @@ def test_an_interrupted_run_leaves_a_checkpoint_and_goes_on_from_it(model: Path,
     first = run(settings, model, tmp_path, interrupt)
     assert first.status == "interrupted"
     assert first.checkpoint is not None
-    assert 2 <= len(first.closed) < 40
+    assert 2 <= len(first.closed) < 60
     told: list[Message] = []
     second = run(settings, model, tmp_path, told.append, resume=True)
     assert Notice(f"going on from {first.checkpoint}, after {len(first.closed)} steps") in told
     assert second.status == "completed", second.error
-    assert [step["step"] for step in second.closed] == list(range(40))
+    assert [step["step"] for step in second.closed] == list(range(60))
     assert adds_up(second.balance)
     assert second.trace is not None
     assert replay(second.trace).difference is None
