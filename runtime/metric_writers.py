@@ -9,28 +9,49 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from fsm.errors import ConfigError
+
 METRICS_FILE = "metrics.jsonl"
 Kind = Literal["step", "validation"]
+_TENSORBOARD = ("logging to TensorBoard", "tensorboard")
+_PROMETHEUS = ("serving Prometheus", "prometheus-client")
+_WANDB = ("logging to W&B", "wandb")
+"""What it is for, and its package."""
 _Served = Literal["step", "validation", "now"]
 Record = Mapping[str, Any]
 
 
-class MetricsBackendMissing(RuntimeError):
-    """A backend was asked for whose package is not installed. The message says what to install."""
+class MetricsBackendMissing(ConfigError):
+    """A backend was asked for that is not installed, or refuses. The message says what to do."""
 
 
-def _import(module: str, *, what: str, package: str) -> Any:
+def _import(module: str, what: str, package: str) -> Any:
     """A module of an optional package. Raises MetricsBackendMissing."""
     try:
         return import_module(module)
     except ImportError as error:
-        raise MetricsBackendMissing(
-            f"{what} needs the package {package}, which cannot be imported ({error}); install it "
-            f"(pip install {package}), or turn {what} off"
-        ) from error
+        raise MetricsBackendMissing(_missing(what, package, str(error))) from error
+
+
+def _missing(what: str, package: str, why: str) -> str:
+    return (
+        f"{what} needs the package {package}, which cannot be imported ({why}); install it "
+        f"(pip install {package}), or turn {what} off"
+    )
+
+
+def missing_backends(*, tensorboard: bool, prometheus_port: int | None, wandb_project: str | None) -> list[str]:
+    """What is asked for and not installed, found without importing it: what is missing and what to do."""
+    asked = (
+        (tensorboard, "tensorboard", _TENSORBOARD),
+        (prometheus_port is not None, "prometheus_client", _PROMETHEUS),
+        (wandb_project is not None, "wandb", _WANDB),
+    )
+    return [_missing(*named, f"no module {module}") for on, module, named in asked if on and find_spec(module) is None]
 
 
 class MetricsWriter(Protocol):
@@ -127,7 +148,7 @@ class TensorBoardWriter:
     """Scalars named step/… and validation/…"""
 
     def __init__(self, directory: Path) -> None:
-        module = _import("torch.utils.tensorboard", what="logging to TensorBoard", package="tensorboard")
+        module = _import("torch.utils.tensorboard", *_TENSORBOARD)
         self._writer = module.SummaryWriter(log_dir=str(directory))
 
     def write(self, kind: Kind, record: Record) -> None:
@@ -152,7 +173,7 @@ class PrometheusWriter:
     """
 
     def __init__(self, port: int) -> None:
-        self._client = _import("prometheus_client", what="serving Prometheus", package="prometheus-client")
+        self._client = _import("prometheus_client", *_PROMETHEUS)
         self._registry = self._client.CollectorRegistry()
         self._gauges: dict[str, Any] = {}
         self._server, self._thread = self._client.start_http_server(port, addr="127.0.0.1", registry=self._registry)
@@ -189,8 +210,14 @@ class WandbWriter:
     """A W&B run; its x-axis is our step, so that a validation may come later than the records of later steps."""
 
     def __init__(self, directory: Path, project: str, name: str | None, config: Mapping[str, Any]) -> None:
-        module = _import("wandb", what="logging to W&B", package="wandb")
-        self._run = module.init(project=project, name=name, dir=str(directory), config=dict(config))
+        module = _import("wandb", *_WANDB)
+        try:
+            self._run = module.init(project=project, name=name, dir=str(directory), config=dict(config))
+        except module.Error as error:
+            raise MetricsBackendMissing(
+                f"W&B refuses the project {project!r}: {error} Log in (wandb login), set WANDB_MODE=offline, or leave "
+                f"logger.wandb_project out"
+            ) from error
         self._run.define_metric("*", step_metric="step")
 
     def write(self, kind: Kind, record: Record) -> None:

@@ -22,7 +22,7 @@ from runtime.generation.errors import PolicyNotFinite, RequestRefused, Unsupport
 from runtime.generation.vllm_setup import VllmMissing, check_validation, check_vllm_installed
 from runtime.memory import PeakMemory
 from runtime.messages import Message, Notice, Outcome
-from runtime.metric_writers import METRICS_FILE
+from runtime.metric_writers import METRICS_FILE, MetricsBackendMissing, missing_backends
 from runtime.model_directory import SMOLLM2 as SMOLLM2_SIZE
 from runtime.model_directory import TINY as TINY_SIZE
 from runtime.plot import plot_run
@@ -40,7 +40,9 @@ if TYPE_CHECKING:
 
 Listener = Callable[[Message], None]
 
-SELF_EXPLANATORY = (DataFailure, TaskError, CheckpointRefused, RequestRefused, UnsupportedModel, PolicyNotFinite)
+SELF_EXPLANATORY = (
+    DataFailure, TaskError, CheckpointRefused, RequestRefused, UnsupportedModel, PolicyNotFinite, MetricsBackendMissing,
+)  # fmt: skip
 """Errors of actors that say who is to blame and what to do; where they were raised helps nobody."""
 
 
@@ -106,6 +108,10 @@ def check_run(settings: Settings, output: Path, *, resume: bool) -> tuple[int, i
             check_transfer_queue_installed()
         except TransferQueueMissing as missing:
             problems.append(str(missing))
+    logger = settings.logger
+    problems += missing_backends(
+        tensorboard=logger.tensorboard, prometheus_port=logger.prometheus_port, wandb_project=logger.wandb_project
+    )
     if problems:
         raise ConfigError("\n  - ".join(["the run cannot start:", *problems]))
     try:

@@ -13,6 +13,7 @@ import pytest
 from bookkeeping_helpers import config_of, random_moves, receipt_of, running_prompts, world_of
 
 from fsm.core import Transition
+from fsm.errors import ConfigError
 from fsm.events import GroupFinished
 from fsm.snapshot import restore
 from fsm.state import State
@@ -25,6 +26,8 @@ from runtime.metric_writers import (
     scalars,
 )
 from runtime.metrics import StepMeter
+from runtime.run import check_run
+from runtime.settings import load_settings
 from runtime.step_record import StepRecord
 from runtime.training.step_metrics import StepMetrics
 from specs.world import World
@@ -363,6 +366,30 @@ def test_a_backend_that_is_not_installed_says_what_to_install(
     with pytest.raises(MetricsBackendMissing, match=f"pip install {package}"):
         open_writers(tmp_path, config={}, **asked)
     assert not (tmp_path / METRICS_FILE).exists()
+
+
+def test_a_backend_that_is_not_installed_is_missed_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runtime.metric_writers.find_spec", lambda _: None)
+    settings = load_settings(None, ["logger.wandb_project=p"])
+    with pytest.raises(ConfigError, match="pip install wandb"):
+        check_run(settings, tmp_path / "run", resume=False)
+
+
+def test_wandb_that_is_not_logged_in_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refused(Exception):
+        pass
+
+    def init(**_: Any) -> None:
+        raise Refused("No API key configured.")
+
+    wandb_module = types.ModuleType("wandb")
+    monkeypatch.setattr(wandb_module, "Error", Refused, raising=False)
+    monkeypatch.setattr(wandb_module, "init", init, raising=False)
+    monkeypatch.setitem(sys.modules, "wandb", wandb_module)
+    with pytest.raises(MetricsBackendMissing, match=r"No API key.*WANDB_MODE=offline"):
+        open_writers(tmp_path, config={}, wandb_project="p")
 
 
 class Called:
