@@ -6,8 +6,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from importlib.metadata import version
 from typing import Annotated
 
@@ -63,10 +61,3 @@ app.command("explain")(explain_command)
 app.command("report")(report_command)
 app.command("export")(export_command)
 app.command("status")(status_command)
-
-
-def main() -> None:
-    """The entry point of the `evenstep` command."""
-    # Classes and functions that a configuration names (samplers, verifiers) lie in the folder it is run from.
-    sys.path.insert(0, os.getcwd())
-    app()

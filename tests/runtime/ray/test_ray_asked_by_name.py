@@ -17,7 +17,7 @@ from runtime.messages import Message
 
 def asked(*arguments: str) -> subprocess.CompletedProcess[str]:
     address = ray.get_runtime_context().gcs_address
-    code = "from runtime.cli import main; main()"
+    code = "from runtime.entry import main; main()"
     command = [sys.executable, "-c", code, *arguments, "--address", address]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
