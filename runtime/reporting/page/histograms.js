@@ -41,7 +41,7 @@ function histogram(parent, name, unit, groups) {
       pen.fillText(`${word}: ${count(values.length)}, median ${unit(quantile(values, 0.5))}, 95 % ${unit(quantile(values, 0.95))}`, 6, top + 9);
     });
     pen.fillStyle = colour("quiet");
-    for (const tick of ticks) pen.fillText(unit(tick), panel.x(tick) + 2, shown.length * ROW + 8);
+    for (const tick of ticks) labelTick(pen, panel, tick, unit(tick), shown.length * ROW + 8);
   };
   const tell = (x, y, panel) => {
     const each = Math.floor(y / ROW), bin = Math.floor(panel.value(x) / high * BINS);

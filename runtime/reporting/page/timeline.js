@@ -19,7 +19,7 @@ function drawRuler(pen, panel) {
   for (const tick of ticks) {
     pen.fillRect(Math.round(panel.x(tick)), 0, 1, 5);
     const text = distance >= 60_000 ? seconds(tick) : `${(tick / 1000).toFixed(digits)} s`;
-    pen.fillText(text, panel.x(tick) + 3, 10);
+    labelTick(pen, panel, tick, text, 10);
   }
   let last = -10;
   for (let row = 0; row < marks.rows; row++) {

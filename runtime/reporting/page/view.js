@@ -263,6 +263,12 @@ function tools(parent, view, unit, hint) {
   say();
 }
 
+// The label of a tick: to its right, or to its left where the panel ends before the label does.
+function labelTick(pen, panel, tick, text, y) {
+  const x = panel.x(tick), wide = pen.measureText(text).width;
+  pen.fillText(text, x + 3 + wide > panel.width ? x - 3 - wide : x + 3, y);
+}
+
 // Round distances between the lines of an axis.
 function ticksOf(from, to, most) {
   const rough = (to - from) / Math.max(1, most);
