@@ -6,6 +6,7 @@ Each part is gathered on its own, since some take minutes; what is not gathered 
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
@@ -36,7 +37,11 @@ def _processes() -> int:
 def _suite(scope: ScopeName) -> Json:
     """The matrix of configurations at a scope, all cells."""
     began_s = time.monotonic()
-    lines = list(run_cells(matrix(scope), Bounds(states=STATES_OF_A_CELL), _processes()))
+    cells, lines = matrix(scope), []
+    for line in run_cells(cells, Bounds(states=STATES_OF_A_CELL), _processes()):
+        lines.append(line)
+        sys.stdout.write(f"{len(lines):>4}/{len(cells)}  {line.text}\n")
+        sys.stdout.flush()
     by_sampler: dict[str, Counter[str]] = defaultdict(Counter)
     for line in lines:
         sampler = line.name.split()[0]
