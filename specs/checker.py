@@ -24,24 +24,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from fsm.errors import InvariantBroken
 from fsm.laws import Laws
-from specs.graph import Graph
+from fsm.state import is_over
+from specs.graph import MOST_EVENTUALLY, Graph
 from specs.liveness import Duties, find_lasso
 from specs.memo import Memo
-from specs.model import CORE, Answer, CrashFrom, Model, World
+from specs.model import CORE, CORE_FAULTS, Answer, CrashFrom, Model, World
 from specs.parts import CANONICAL, TooManyValues, noting_reads
 from specs.properties import DEADLOCK, REFUSED, Always, Properties
-from specs.replay import confirm
+from specs.replay import Unconfirmed, beginning, confirm
 from specs.steps import QUIET, First, Judgement, Steps
 
 HOLDS, VIOLATED, UNDETERMINED = "holds", "violated", "undetermined"
 
 EXIT = {HOLDS: 0, VIOLATED: 2, UNDETERMINED: 3}
 """Exit codes by verdict; 1 is for the tool itself."""
-
-CORE_FAULTS = (InvariantBroken, ValueError, KeyError)
-"""What the core's functions raise where one of them asks for what another refuses."""
 
 _LOOK_EVERY = 1_024
 """States between two looks at the clock and the memory."""
@@ -103,6 +100,8 @@ class _Search:
         self.started_s = time.monotonic()
         properties = steps.properties
         self.keeps = bool(properties.eventually)
+        if len(properties.eventually) > MOST_EVENTUALLY:
+            raise ValueError(f"{len(properties.eventually)} eventually properties; at most {MOST_EVENTUALLY} at a time")
         self.crashes_to_checkpoint = steps.world.crash is CrashFrom.LAST_CHECKPOINT
         self.always = [self._memo(group) for group in self._groups()]
 
@@ -131,7 +130,10 @@ class _Search:
     def _broken(self, key: int) -> str:
         """The first `always` that does not hold in a state."""
         state, laws = self.steps.reading.open(key), self.steps.laws
-        return next(prop.name for prop in self.steps.properties.always if not prop.holds(state, laws))
+        for prop in self.steps.properties.always:
+            if not prop.holds(state, laws):
+                return prop.name
+        raise Unconfirmed("a state property broke where it holds now")
 
     def look(self) -> None:
         """Raise _BoundHit where a bound is hit."""
@@ -147,6 +149,7 @@ class _Search:
 
     def run(self) -> None:
         """Find every state, level by level. Raises _Violated or _BoundHit."""
+        self._judge_beginning()
         frontier, node = [self.steps.begin], 0
         while frontier:
             found: list[int] = []
@@ -157,6 +160,17 @@ class _Search:
                 self._expand(key, node, found)
                 node += 1
             frontier = found
+
+    def _judge_beginning(self) -> None:
+        """A beginning that ends the run is judged like any transition; nothing else would be."""
+        steps = self.steps
+        begun = beginning(steps.laws, steps.model)
+        if is_over(begun.after):
+            for edge in steps.properties.edges:
+                if not edge.holds(begun, steps.laws):
+                    raise _Violated(edge.name, [])
+            for bit, prop in enumerate(steps.properties.sometimes):
+                self.happened |= prop.happens(begun, steps.laws) << bit
 
     def _check(self, key: int, node: int) -> None:
         for holds in self.always:
@@ -221,7 +235,7 @@ class _Search:
             self.graph.by.append(answer)
             found.append(target)
         _, _, _, done, judgement = first
-        if own or judgement is None:
+        if own or kept != -1 or judgement is None:  # a settle may change something and not say so
             judgement = self._judge(key, answer, done, own, raw)
         return number, judgement
 
@@ -271,8 +285,21 @@ def explore(
     """Go through every state that the world can lead to.
 
     Raises `specs.replay.Unconfirmed` where a counterexample does not replay: the checker itself is wrong then, or a
-    function of the model looks at more than its arguments.
+    function of the model, such as a sampler, looks at more than its arguments. Raises ValueError for more than
+    `MOST_EVENTUALLY` properties of that kind.
     """
+    try:
+        return _explored(laws, world, properties, model, bounds)
+    except Unconfirmed as twofold:
+        if laws.is_custom:
+            raise Unconfirmed(
+                f"{twofold}. Sampler {laws.sampler_name} gave different answers for the same view: a sampler must be a "
+                f"function of its view and its options alone"
+            ) from twofold
+        raise
+
+
+def _explored(laws: Laws, world: World, properties: Properties, model: Model, bounds: Bounds) -> Result:
     try:
         steps = Steps(laws, world, properties, model)
     except CORE_FAULTS as fault:

@@ -11,12 +11,11 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from fsm import pages
-from fsm.errors import InvariantBroken
 from fsm.laws import Laws
 from fsm.moves import Move, RunCompleted, StepClosed
 from fsm.state import GroupClass, State, is_over
 from fsm.table import fire
-from specs.model import CORE, Answer, CrashFrom, World, after, canonical
+from specs.model import CORE, CORE_FAULTS, Answer, CrashFrom, World, after, canonical
 
 KIND = World(fails=False, backs_off=False, claims_fail=False, late=False, crash=CrashFrom.NOTHING)
 """Nothing fails."""
@@ -25,8 +24,6 @@ ANY = World(fails=True, backs_off=False, claims_fail=True, late=False, crash=Cra
 
 _ANSWERS_MAX = 50_000
 """Answers after which a run in which all is kept is given up on."""
-_FAULTS = (InvariantBroken, ValueError, KeyError)
-"""What the core's functions raise on a state that no run of theirs is in."""
 
 
 class Outlook(NamedTuple):
@@ -55,7 +52,7 @@ def outlook(state: State, laws: Laws, held: Mapping[GroupClass, int], states_max
         if _ends(state, done):
             return Outlook(True, 1, None)
         end = _kept(state, laws, held)
-    except _FAULTS:
+    except CORE_FAULTS:
         return Outlook(None, 1, None)
     if end is None or is_over(end):
         return Outlook(True, 1, None)
@@ -90,7 +87,7 @@ def _search(state: State, laws: Laws, held: Mapping[GroupClass, int], states_max
         for given in _answers(here, laws, held, ANY):
             try:
                 there, done = after(here, laws, given)
-            except _FAULTS:
+            except CORE_FAULTS:
                 continue
             if any(isinstance(move, StepClosed | RunCompleted) for move in done):
                 return True, len(seen)

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from array import array
 
+MOST_EVENTUALLY = 8
+"""A transition has one byte for the `eventually` properties that it reaches."""
+
 
 class Graph:
     """States and transitions by number."""

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from fsm import answers, own_moves, pages
 from fsm.answers import Done
+from fsm.errors import InvariantBroken
 from fsm.laws import Laws
 from fsm.moves import FailureKind
 from fsm.prompt_group import PROMPT_GROUP, Tally
@@ -29,6 +30,9 @@ from fsm.samplers.protocol import labels_of
 from fsm.state import GroupClass, State, is_over
 from fsm.table import Fairness, Table, Value, fire
 from fsm.trainer import TRAINER, TrainerState
+
+CORE_FAULTS = (InvariantBroken, ValueError, KeyError)
+"""What the core's functions raise where one of them asks for what another refuses."""
 
 
 class Answer(NamedTuple):
@@ -240,10 +244,9 @@ def canonical(state: State) -> State:
 
 def canonical_tally(tally: Tally) -> Tally:
     """The balance sheet of what is in hand alone; the same object where that is all there is."""
-    if tally[6:] == _NOTHING_OVER:
-        return tally
     hands = tally[1:6]
-    return Tally(sum(hands), *hands)
+    in_hand = sum(hands)
+    return tally if tally[6:] == _NOTHING_OVER and tally[0] == in_hand else Tally(in_hand, *hands)
 
 
 def deadlocked(state: State, laws: Laws, world: World, model: Model = CORE) -> bool:

@@ -57,6 +57,8 @@ _SHIFTS = tuple(accumulate(_BITS, initial=0))
 PART = tuple(((1 << bits) - 1) << shift for bits, shift in zip(_BITS, _SHIFTS, strict=False))
 """Per part the bits of a key that hold it."""
 
+RUNNING = PART[NAMES.index("running")]
+
 CHECKPOINT = _SHIFTS[-1]
 """Where in a key the number of the checkpoint starts; 0 there stands for no checkpoint."""
 
@@ -165,6 +167,10 @@ def _on_other(operation: Callable[[Any, Any], Any]) -> Callable[[Unread, Any], A
     return lambda unread, other: operation(other, unread.read())
 
 
+def _itself(value: Any) -> Any:
+    return value
+
+
 class Unread:
     """Stands where a part's value is that nobody has looked at. Whoever compares, counts or prints it has looked.
 
@@ -190,6 +196,10 @@ class Unread:
 
     def __repr__(self) -> str:
         return repr(self.read())
+
+    def __reduce__(self) -> tuple[Callable[[Any], Any], tuple[Any]]:
+        """Whoever copies it has looked, and has the value."""
+        return _itself, (self.read(),)
 
     __add__, __radd__ = _on_value(operator.add), _on_other(operator.add)
     __sub__, __rsub__ = _on_value(operator.sub), _on_other(operator.sub)
@@ -220,14 +230,20 @@ class Pulled(Unread):
         return super().__sub__(other)
 
 
+class NotHere(Exception):
+    """Somebody looked at a part of a state that has `Elsewhere` there."""
+
+
+def _not_here(*_: object) -> Any:
+    raise NotHere
+
+
 class Elsewhere:
     """Stands where a part's value is that is not to be had from the key at hand."""
 
     __slots__ = ()
-
-
-class NotHere(Exception):
-    """Somebody looked at a part of a state that has `Elsewhere` there."""
+    __eq__ = __repr__ = __bool__ = __iter__ = __len__ = __getitem__ = __reduce__ = _not_here
+    __hash__ = None  # type: ignore[assignment]  # as of Unread
 
 
 def _field(position: int) -> property:

@@ -127,7 +127,10 @@ def _slots_are_accounted(state: State, laws: Laws) -> bool:
 
 
 def _nothing_is_left_undone(state: State, laws: Laws) -> bool:
-    return own_moves.next_move(state, laws) is None
+    try:
+        return own_moves.next_move(state, laws) is None
+    except InvariantBroken:
+        return False
 
 
 def _replacements_are_bounded(state: State, laws: Laws) -> bool:

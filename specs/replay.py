@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fsm.errors import InvariantBroken
 from fsm.laws import Laws
 from fsm.moves import Move
 from fsm.prompt_group import Tally
 from fsm.state import State, is_over
 from fsm.table import Fairness
-from specs.model import Answer, CrashFrom, Model, World, canonical, deadlocked, initial
+from specs.model import CORE_FAULTS, Answer, CrashFrom, Model, World, canonical, deadlocked, initial
 from specs.properties import DEADLOCK, REFUSED, Properties, Transition
 
 
@@ -68,6 +67,13 @@ def replay(laws: Laws, world: World, model: Model, answers: Sequence[Answer]) ->
     return told
 
 
+def beginning(laws: Laws, model: Model) -> Transition:
+    """The run's beginning as a transition: of nothing to the first state."""
+    before = model.begin(laws)
+    after, done = model.settle(before, laws)
+    return Transition(before, Answer("begin"), done, after)
+
+
 def moves_of(told: Sequence[Told]) -> list[tuple[Move, ...]]:
     """What was done, answer by answer."""
     return [tuple(step.transition.done) for step in told]
@@ -96,7 +102,7 @@ def confirm(
         shown = canonical(last)
         _require(any(p.name == broken and not p.holds(shown, laws) for p in properties.always), broken, last)
     else:
-        final = told[-1].transition
+        final = told[-1].transition if told else beginning(laws, model)
         final = final._replace(before=canonical(final.before), after=_relative(final))
         _require(any(p.name == broken and not p.holds(final, laws) for p in properties.edges), broken, last)
 
@@ -118,7 +124,7 @@ def _confirm_refused(laws: Laws, world: World, model: Model, answers: Sequence[A
     try:
         told = replay(laws, world, model, answers)
         list(model.possible(told[-1].situation.state if told else initial(laws, model), laws, world))
-    except (InvariantBroken, ValueError, KeyError):
+    except CORE_FAULTS:
         return
     raise Unconfirmed("nothing was refused where a refusal was found")
 

@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from fsm.answers import RESUME, Done, resume
+from fsm import answers
+from fsm.answers import Done
 from fsm.laws import Laws
 from fsm.moves import Move
 from fsm.state import State, is_over
 from specs.memo import BranchingMemo, Memo, PairMemo
-from specs.model import IDLE, Answer, CrashFrom, Model, World, answer, arrive, canonical, leave
-from specs.parts import CANONICAL, CHECKPOINT, STATE, Elsewhere, NotHere, Parts, Reading, written
+from specs.model import CORE_FAULTS, IDLE, Answer, CrashFrom, Model, World, answer, arrive, canonical, leave
+from specs.parts import CANONICAL, CHECKPOINT, RUNNING, STATE, Elsewhere, NotHere, Parts, Reading, written
 from specs.properties import Properties, Transition
 
 Half = tuple[int, int, int]
@@ -92,10 +93,11 @@ class Steps:
         self.begin = self.parts.pack(canonical(model.settle(model.begin(laws), laws)[0]))
         self.offer = Memo(self.reading, self._offer)
         self.settle = BranchingMemo(self.reading, self._settle)
-        stages = RESUME if model.resume is resume else (model.resume,)
+        stages = answers.RESUME if model.resume is answers.resume else (model.resume,)
         self._resume_stages = [Memo(self.reading, partial(self._stage, stage)) for stage in stages]
         self._halves: list[FirstHalf] = []
         self._left: list[Memo[tuple[int, int]]] = []
+        self._wholes: dict[int, FirstHalf] = {}
         self._answer_numbers: dict[Answer, int] = {}
         self._done_numbers: dict[object, int] = {}
         self._joined: dict[tuple[int, int], int] = {}
@@ -124,7 +126,7 @@ class Steps:
         if given.name == "save":
             return Jump(self._save)
         if given.name == "crash":
-            return Jump(self._resume if self.world.crash is CrashFrom.OWN_SNAPSHOT else self._crash)
+            return Jump(self._crash if self.world.crash is CrashFrom.LAST_CHECKPOINT else self._resume)
         answered, before = self.model.answer, self.reading.state
         if answered is answer:
             answered, before = arrive, before._replace(running=_ELSEWHERE)
@@ -185,19 +187,33 @@ class Steps:
         if self.world.crash is CrashFrom.LAST_CHECKPOINT and not over:
             numbers.append(self.save)
         deadlocked = not over and all(answer.name in IDLE for answer in given)
-        answers = ((number, *self._leave(number), self._halves[number]) for number in numbers)
-        return Offer(tuple(answers), deadlocked, over)
+        return Offer(tuple(self._offered(number) for number in numbers), deadlocked, over)
 
-    def _leave(self, number: int) -> tuple[int, int]:
-        """What becomes of the offered state when the attempt that an answer ends is over; nothing yet where the model
-        does not answer as the core does."""
-        if self.model.answer is not answer:
-            return -1, 0
+    def _offered(self, number: int) -> tuple[int, int, int, FirstHalf]:
+        """One answer of an offer. It is not taken apart where the model does not answer as the core does, where there
+        is no attempt to end, or where more than the running ones change when one ends."""
+        half = self._halves[number]
+        if self.model.answer is not answer or isinstance(half, Jump):
+            return number, -1, 0, half
         left = self._left[number]
-        result = left(self.reading.key)
-        for mask, _ in left.tables:  # the offer depends on all that was read for it
+        try:
+            kept, bits = left(self.reading.key)
+        except CORE_FAULTS:
+            self.reading.mask |= self._pair[1].mask  # the offer depends on all that was read for it
+            return number, -1, 0, self._whole(number)
+        for mask, _ in left.tables:
             self.reading.mask |= mask
-        return result
+        if kept not in (-1, ~RUNNING):
+            return number, -1, 0, self._whole(number)
+        return number, kept, bits, half
+
+    def _whole(self, number: int) -> FirstHalf:
+        half = self._wholes.get(number)
+        if half is None:
+            given = self.answers[number]
+            answered = partial(self._answered, number, given, self.model.answer, self.reading.state)
+            half = self._wholes[number] = Memo(self.reading, answered)
+        return half
 
     def _save(self, key: int) -> First:
         state = key & STATE

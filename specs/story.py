@@ -14,7 +14,7 @@ from specs.checker import Result
 from specs.concrete import Concrete
 from specs.model import CORE, Answer, initial
 from specs.properties import DEADLOCK, REFUSED, Properties
-from specs.replay import replay
+from specs.replay import beginning, replay
 from specs.scopes import Case, laws_in
 
 EVENTS = {
@@ -101,6 +101,8 @@ def tell_story(case: Case, result: Result, with_prompts: Concrete | None) -> lis
     told = replay(laws, case.world, CORE, answers)
     first = initial(laws)
     lines = [f"start: {steps_text(first, laws)}"]
+    if not told and not refused:
+        lines += [f"     - {move_text(move)}" for move in beginning(laws, CORE).done[:_SHOWN_MOVES]]
     for number, step in enumerate(told, start=1):
         if result.cycle_start is not None and number == result.cycle_start + 1:
             lines.append("-- the cycle starts here: from its end it goes on as from here, for ever --")

@@ -14,10 +14,10 @@ from fsm.errors import InvariantBroken
 from fsm.laws import Laws
 from fsm.moves import Move
 from fsm.state import State
-from specs.checker import CORE_FAULTS, VIOLATED, Bounds, Result, explore
+from specs.checker import Bounds, Result, explore
 from specs.model import Model
 from specs.mutants.scopes import Scope
-from specs.properties import REFUSED, Properties
+from specs.properties import Properties
 
 
 class Coverage(NamedTuple):
@@ -113,7 +113,4 @@ def hunt(mutant: Mutant, scope: Scope, properties: Properties, bounds: Bounds) -
     laws = mutant.laws(scope.laws())
     model = mutant.model(scope.model._replace(settle=settle_or_refuse))
     with in_place(mutant):
-        try:
-            return explore(laws, scope.world, properties, model=model, bounds=bounds)
-        except CORE_FAULTS as fault:  # the run can't even begin, and there is no state to explore from
-            return Result(VIOLATED, REFUSED, 0, 0, why=str(fault))
+        return explore(laws, scope.world, properties, model=model, bounds=bounds)

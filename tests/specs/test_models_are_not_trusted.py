@@ -1,0 +1,168 @@
+"""Whatever a model, a property or a sampler does, what is remembered judges it as the plain functions do."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+from small_runs import laws
+
+from fsm import answers, own_moves, pages
+from fsm.errors import SamplerError
+from fsm.laws import laws_of
+from fsm.samplers.builtin import ReadyFirst
+from fsm.state import is_over
+from fsm.table import fire
+from specs.checker import HOLDS, VIOLATED, explore
+from specs.model import CORE, Answer, CrashFrom, World, canonical, possible
+from specs.mutants.mutant import Mutant, Swap, in_place
+from specs.parts import Parts, Reading, noting_reads
+from specs.properties import EVENTUALLY, REFUSED, Edge, Properties, properties_of
+from specs.replay import Unconfirmed
+
+RUN = laws("ready_first", 2, 1, 1, "shrink", 4)
+
+
+def verdict(result):
+    return result.verdict, result.broken, len(result.counterexample)
+
+
+def explored(run=RUN, properties=None, model=CORE, swap=None, world=World()):  # noqa: B008  (a NamedTuple)
+    swaps = () if swap is None else (Swap(*swap),)
+    with in_place(Mutant("", "", "", swaps)):
+        return explore(run, world, properties_of(run) if properties is None else properties, model=model)
+
+
+def under(sampler):
+    """The run's laws with a sampler of one's own."""
+    return laws_of(RUN.limits, sampler, "sampler of a test", fire)
+
+
+def test_own_moves_that_change_something_and_do_not_say_so_are_judged():
+    def settle(state, run):
+        moved, done = own_moves.settle(state, run)
+        silent = moved.tally.ready == 1 and not done and not is_over(moved)
+        return (moved._replace(tally=moved.tally._replace(trained=1)) if silent else moved), done
+
+    assert verdict(explored(model=CORE._replace(settle=settle))) == (VIOLATED, "sheet", 2)
+
+
+def test_a_property_may_compare_whole_states():
+    same = Edge("same", "late changes nothing", (), lambda t, _: t.answer.name != "late" or t.before == t.after)
+    other = Edge("other", "all change something", (), lambda t, _: t.answer.name == "crash" or t.before != t.after)
+
+    assert explored(properties=Properties(edges=(same,))).verdict == HOLDS
+    assert verdict(explored(properties=Properties(edges=(other,)))) == (VIOLATED, "other", 2)
+
+
+def test_an_answer_of_an_attempt_that_there_is_not_is_refused_with_that_answer():
+    def more(state, run, world):
+        yield from possible(state, run, world)
+        for group_class, _ in pages.items(state.ready):
+            yield Answer("commit", group_class)
+
+    result = explored(model=CORE._replace(possible=more))
+
+    assert verdict(result) == (VIOLATED, REFUSED, 5)
+    assert result.counterexample[-1].name == "commit"
+
+
+def test_an_attempt_that_ends_with_more_than_itself_is_judged_by_all_that_it_changes():
+    def leaves(state, group_class):
+        running = pages.add(state.running, group_class, -1)
+        return state._replace(running=running, tally=state.tally._replace(pulled=state.tally.pulled + 1))
+
+    def refuses(state, group_class):
+        if state.tally.ready:
+            raise ValueError("no")
+        return state._replace(running=pages.add(state.running, group_class, -1))
+
+    assert verdict(explored(swap=(answers, "leave", leaves))) == (VIOLATED, "sheet", 1)
+    assert verdict(explored(swap=(answers, "leave", refuses))) == (VIOLATED, REFUSED, 3)
+
+
+def test_a_resume_of_other_stages_is_judged():
+    def loses_ready(state, _):
+        return state._replace(ready=()), []
+
+    assert verdict(explored(swap=(answers, "RESUME", ()))) == (VIOLATED, "resumed", 1)
+    stages = (*answers.RESUME, loses_ready)
+    assert verdict(explored(swap=(answers, "RESUME", stages))) == (VIOLATED, "columns", 2)
+
+
+def test_a_crash_that_a_model_has_in_a_world_without_one_resumes_from_its_own_snapshot():
+    calm = World(fails=False, backs_off=False, claims_fail=False, late=False, crash=CrashFrom.NOTHING)
+
+    def crashes(state, run, world):
+        yield from possible(state, run, world._replace(crash=CrashFrom.OWN_SNAPSHOT))
+
+    result = explored(model=CORE._replace(possible=crashes), world=calm)
+
+    own = explored(world=calm._replace(crash=CrashFrom.OWN_SNAPSHOT))
+    assert (result.states, result.transitions) == (own.states, own.transitions)
+
+
+class Copies(ReadyFirst):
+    """Looks at a copy of what it is shown, and fails where something backs off under version 1."""
+
+    def select(self, view, least, most):
+        seen = self.copied(view)
+        if seen.version == 1 and view_backs_off(seen):
+            raise SamplerError("looked")
+        return super().select(view, least, most)
+
+
+def view_backs_off(view):
+    return bool(view._state.backing_off)
+
+
+@pytest.mark.parametrize(
+    "copied", [lambda view: view, copy.copy, copy.deepcopy, lambda view: pickle.loads(pickle.dumps(view))],
+    ids=["itself", "copy", "deepcopy", "pickle"],
+)  # fmt: skip
+def test_a_sampler_that_looks_at_a_copy_has_looked(copied):
+    plain, copying = Copies(1), Copies(1)
+    plain.copied, copying.copied = lambda view: view, copied
+
+    result = explored(under(copying))
+
+    assert verdict(result) == verdict(explored(under(plain)))
+    assert (result.verdict, result.broken) == (VIOLATED, "sampler")
+
+
+def test_a_copy_of_what_nobody_has_looked_at_is_the_value():
+    parts = Parts()
+    reading = Reading(parts)
+    state = canonical(CORE.begin(RUN))
+    with noting_reads():
+        assert copy.deepcopy(reading.open(parts.pack(state))) == state
+    assert reading.mask
+
+
+def test_a_sampler_that_answers_now_this_and_now_that_is_told_so():
+    class Moody(ReadyFirst):
+        calls = 0
+
+        def select(self, view, least, most):
+            Moody.calls += 1
+            return super().select(view, least, most) if Moody.calls % 3 else ()
+
+    with pytest.raises(Unconfirmed, match=r"sampler of a test gave different answers for the same view"):
+        explored(under(Moody(1)))
+
+
+def test_a_sampler_that_fails_before_the_first_event_is_told_as_what_it_is():
+    class Fails(ReadyFirst):
+        def admit(self, view):
+            raise SamplerError("not today")
+
+    assert verdict(explored(under(Fails(1)))) == (VIOLATED, "sampler", 0)
+
+
+def test_more_properties_than_a_transition_has_bits_for_are_refused():
+    ends = EVENTUALLY[1]
+    nine = tuple(ends._replace(name=f"ends {number}") for number in range(9))
+
+    with pytest.raises(ValueError, match="9 eventually properties; at most 8"):
+        explored(properties=Properties(eventually=nine))
