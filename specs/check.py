@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from functools import partial
 from typing import NamedTuple
 
+from fsm.config_blocks import CustomConfig
+from specs.blame import blaming
 from specs.checker import HOLDS, UNDETERMINED, VIOLATED, Bounds, Result, explore
+from specs.pool import on_processes
 from specs.properties import CLOSES_A_STEP, COMPLETES, DEADLOCK, REFUSED, properties_of
 from specs.scopes import Case, laws_in
 
@@ -118,24 +121,21 @@ def check_cases(
     jobs: int = 1,
     tell: Callable[[Finding], None] | None = None,
 ) -> Checked:
-    """Go through cases on `jobs` processes. `tell` is given each finding as it comes. Raises as `check_case` does."""
+    """Go through cases on `jobs` processes. `tell` is given each finding as it comes.
+
+    Raises as `check_case` and `on_processes` do, and SamplerError for a custom sampler that would end the process.
+    """
     started_s = time.monotonic()
     found: dict[int, Finding] = {}
-    for number, finding in _findings(cases, bounds, min(jobs, len(cases))):
-        found[number] = finding
-        if tell is not None:
-            tell(finding)
+    with closing(on_processes(partial(_check_blaming, bounds=bounds), cases, min(jobs, len(cases)))) as findings:
+        for number, finding in findings:
+            found[number] = finding
+            if tell is not None:
+                tell(finding)
     return Checked(tuple(found[number] for number in sorted(found)), time.monotonic() - started_s)
 
 
-def _findings(cases: Sequence[Case], bounds: Bounds, jobs: int) -> Iterator[tuple[int, Finding]]:
-    """Findings as they come, with the number of the case."""
-    if jobs <= 1:
-        for number, case in enumerate(cases):
-            yield number, check_case(case, bounds)
-        return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
-        running = {pool.submit(check_case, case, bounds): number for number, case in enumerate(cases)}
-        for future in as_completed(running):
-            yield running[future], future.result()
+def _check_blaming(case: Case, bounds: Bounds) -> Finding:
+    sampler = case.scaled.config.async_rl.sampler
+    with blaming(sampler.target if isinstance(sampler, CustomConfig) else None):
+        return check_case(case, bounds)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import importlib.util
 import inspect
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 from fsm.config_blocks import (
@@ -52,18 +57,13 @@ def load_custom(config: CustomConfig) -> PromptGroupSampler:
     """An instance of the class that `target` names, made with the extra keys of its block."""
     where = f"async_rl.sampler.target {config.target}"
     module_name, _, class_name = config.target.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except ImportError as cause:
-        raise ConfigError(
-            f"{where}: module {module_name} can't be imported ({cause}). Its folder must be on the Python path: "
-            f"run from there, install it, or set PYTHONPATH"
-        ) from cause
+    module = _imported(module_name, where)
     if class_name not in vars(module):
         classes = [name for name, value in vars(module).items() if inspect.isclass(value)]
         near = difflib.get_close_matches(class_name, classes, n=1)
         hint = f"; did you mean {near[0]}?" if near else f"; it has {', '.join(classes) or 'no class'}"
-        raise ConfigError(f"{where}: module {module_name} has no {class_name}{hint}")
+        file = vars(module).get("__file__", "built in")
+        raise ConfigError(f"{where}: module {module_name} ({file}) has no {class_name}{hint}")
     found = vars(module)[class_name]
     if not inspect.isclass(found):
         raise ConfigError(f"{where} is a {type(found).__name__}, not a class")
@@ -76,6 +76,57 @@ def load_custom(config: CustomConfig) -> PromptGroupSampler:
     return _construct(found, config.options, where)
 
 
+def _imported(name: str, where: str) -> ModuleType:
+    """The module. Raises ConfigError with the file and line that are to blame, where they are known."""
+    try:
+        return importlib.import_module(name)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as cause:
+        if isinstance(cause, ModuleNotFoundError) and f"{name}.".startswith(f"{cause.name}."):
+            raise ConfigError(
+                f"{where}: module {name} can't be imported ({cause}). Its folder must be on the Python path: "
+                f"run from there, install it, or set PYTHONPATH"
+            ) from cause
+        raise ConfigError(
+            f"{where}: module {name} can't be imported: {_place(cause, name)}: {type(cause).__name__}: {cause}. "
+            f"It must be a module that can be imported without an error; correct it"
+        ) from cause
+
+
+def _place(cause: BaseException, name: str) -> str:
+    """Where an import went wrong: in the module's own file, if it got so far, as what its author can see."""
+    if isinstance(cause, SyntaxError) and cause.filename is not None:
+        return f"{cause.filename}, line {cause.lineno}" if cause.lineno else cause.filename
+    machinery = (__file__, importlib.__file__)
+    frames = [frame for frame in traceback.extract_tb(cause.__traceback__) if frame.filename not in machinery]
+    frames = [frame for frame in frames if not frame.filename.startswith("<frozen importlib")]
+    if not frames:
+        return _file_of(name)
+    own = [frame for frame in frames if frame.filename == frames[0].filename]
+    return f"{own[-1].filename}, line {own[-1].lineno}"
+
+
+def _file_of(name: str) -> str:
+    """The file of a module that can't be compiled."""
+    try:
+        found = importlib.util.find_spec(name)
+    except SyntaxError:
+        return "in its package"
+    return "in no file" if found is None or found.origin is None else found.origin
+
+
+@contextmanager
+def _refusing(said: str) -> Iterator[None]:
+    """Whatever code from outside raises is a ConfigError, SystemExit too; only Ctrl-C is its user's."""
+    try:
+        yield
+    except (ConfigError, KeyboardInterrupt):
+        raise
+    except BaseException as cause:
+        raise ConfigError(f"{said}: {type(cause).__name__}: {cause}") from cause
+
+
 def _construct(found: type[Any], options: dict[str, Any], where: str) -> PromptGroupSampler:
     signature = inspect.signature(found)
     try:
@@ -84,10 +135,14 @@ def _construct(found: type[Any], options: dict[str, Any], where: str) -> PromptG
         raise ConfigError(
             f"{where} can't be made with {sorted(options)}: {cause}; its constructor takes {signature}"
         ) from cause
-    try:
+    with _refusing(f"{where} can't be made with {options}"):
         sampler = found(**options)
-    except Exception as cause:
-        raise ConfigError(f"{where} can't be made with {options}: {type(cause).__name__}: {cause}") from cause
+    with _refusing(f"{where} can't be asked what it is"):
+        return _fitting(sampler, where)
+
+
+def _fitting(sampler: object, where: str) -> PromptGroupSampler:
+    """The sampler, where it has all that the protocols ask for. What it raises when asked is passed on."""
     if not isinstance(sampler, PromptGroupSampler):
         raise ConfigError(f"{where} made a {type(sampler).__name__}, which is no PromptGroupSampler")
     _require_whole(sampler, _ACCOUNTING, where)
@@ -118,11 +173,9 @@ def traits(config: RunConfig, sampler: PromptGroupSampler) -> SamplerTraits:
     """What setup must know of a sampler. Raises ConfigError where a custom one says nonsense."""
     accounting = sampler if isinstance(sampler, DropAccountingSampler) else GatedSampler()
     name = sampler_name(config)
-    try:
+    with _refusing(f"sampler {name}: setup failed"):
         is_on_policy: object = sampler.is_on_policy
         capacity: object = sampler.required_buffer_capacity(config.grpo.num_prompts_per_step)
-    except Exception as cause:
-        raise ConfigError(f"sampler {name}: setup failed with {type(cause).__name__}: {cause}") from cause
     if capacity is not None and (type(capacity) is not int or capacity < 0):
         raise ConfigError(
             f"sampler {name}: required_buffer_capacity returned {capacity!r}; allowed: a whole number, or None"

@@ -6,7 +6,6 @@ import json
 import os
 import time
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,20 +13,17 @@ import typer
 from rich.console import Console
 from typer.core import TyperCommand
 
-from fsm.errors import ConfigError
 from runtime.commands.check_all import check_all
+from runtime.commands.check_ending import TOOL_FAILED, ending_at_signals, fail, saying_why_it_ends
 from runtime.commands.check_input import Given, read_given
+from runtime.commands.check_output import Outputs, refuse_outputs, save_story, write_reports
+from specs.blame import blaming
 from specs.check import Checked, Finding, check_cases
 from specs.checker import EXIT, VIOLATED, Bounds, Result
 from specs.concrete import Concrete, Untold, concrete
-from specs.reports import check_values, junit_text, sarif_values, sentence
-from specs.save import pytest_text, scenario_text
+from specs.reports import check_values, sentence
 from specs.scopes import Case, ScopeName, cases_of, say_bounds
 from specs.story import tell_story
-
-TOOL_FAILED = 1
-"""The exit code for what is wrong with the input; violated is 2, undetermined 3."""
-
 
 _USAGE_ERROR: Any = typer.BadParameter.__base__
 
@@ -87,19 +83,36 @@ def check(
     """
     bounds = Bounds(states=max_states, seconds=seconds)
     processes = jobs or os.cpu_count() or 1
-    if every:
-        if config is not None or sampler is not None:
-            _fail("--all checks the matrix of configurations; it goes with no CONFIG and no --sampler")
-        raise typer.Exit(check_all(scope, bounds, processes, as_json))
-    try:
-        given = read_given(config, sampler, sampler_option or [], check_setup=setup_checks)
-        cases = [
-            case._replace(scaled=case.scaled._replace(kept=given.kept + case.scaled.kept))
-            for case in cases_of(given.config, scope, given.num_prompts)
-        ]
-    except ConfigError as refused:
-        _fail(str(refused))
-    checked = _go_through(cases, bounds, processes, given, scope, quiet=as_json)
+    outputs = Outputs(junit, sarif, save)
+    with ending_at_signals(), saying_why_it_ends():
+        if every:
+            given_too = {
+                "CONFIG": config, "--sampler": sampler, "--sampler-option": sampler_option,
+                "--no-setup-checks": not setup_checks,
+                **{f"--{name}": path for name, path in outputs._asdict().items()},
+            }  # fmt: skip
+            _refuse_beside_all([name for name, value in given_too.items() if value not in (None, [], False)])
+            raise typer.Exit(check_all(scope, bounds, processes, as_json))
+        with blaming(sampler or f"of {config}"):
+            given = read_given(config, sampler, sampler_option or [], check_setup=setup_checks)
+            refuse_outputs(outputs, given.read)
+            raise typer.Exit(EXIT[_check(config, given, outputs, scope, bounds, processes, as_json)])
+
+
+def _refuse_beside_all(options: Sequence[str]) -> None:
+    if options:
+        fail(f"--all checks the matrix of configurations; it goes with no {', '.join(options)}")
+
+
+def _check(
+    config: Path | None, given: Given, outputs: Outputs, scope: ScopeName, bounds: Bounds, jobs: int, as_json: bool
+) -> str:
+    """Go through it, print and write. Returns the verdict."""
+    cases = [
+        case._replace(scaled=case.scaled._replace(kept=given.kept + case.scaled.kept))
+        for case in cases_of(given.config, scope, given.num_prompts)
+    ]
+    checked = _go_through(cases, bounds, jobs, given, scope, quiet=as_json)
     violations = checked.violations()
     story: Concrete | str = _with_prompts(*violations[0]) if violations else "nothing is violated"
     with_prompts = story if isinstance(story, Concrete) else None
@@ -107,19 +120,10 @@ def check(
         typer.echo(json.dumps(check_values(checked, with_prompts), indent=2))
     else:
         _print_verdict(checked, violations, story)
-    if junit is not None:
-        junit.write_text(junit_text(checked, given.name), encoding="utf-8")
-    if sarif is not None:
-        file = None if config is None else config.as_posix()
-        sarif.write_text(json.dumps(sarif_values(checked, file, version("evenstep")), indent=2), encoding="utf-8")
-    if save is not None:
-        _save(save, violations, story)
-    raise typer.Exit(EXIT[checked.verdict])
-
-
-def _fail(message: str) -> None:
-    typer.echo(f"evenstep check: {message}", err=True)
-    raise typer.Exit(TOOL_FAILED)
+    write_reports(outputs, checked, given.name, config)
+    if outputs.save is not None:
+        save_story(outputs.save, violations, story)
+    return checked.verdict
 
 
 def _go_through(
@@ -181,22 +185,3 @@ def _print_verdict(checked: Checked, violations: Sequence[tuple[Case, Result]], 
             f"also violated: {other.broken}: {sentence(other_case, other)} ({len(other.counterexample)} events, "
             f"case {other_case.name})"
         )
-
-
-def _save(path: Path, violations: Sequence[tuple[Case, Result]], story: Concrete | str) -> None:
-    """Write the counterexample; a scenario only where it reproduces."""
-    if not violations:
-        typer.echo(f"nothing is violated, so {path} is not written", err=True)
-        return
-    case, result = violations[0]
-    test = path.with_suffix(".py")
-    test.write_text(pytest_text(case, result), encoding="utf-8")
-    typer.echo(f"wrote {test}: pytest {test}", err=True)
-    try:
-        if isinstance(story, str):
-            raise Untold(story)
-        path.write_text(scenario_text(case, result, story), encoding="utf-8")
-    except Untold as reason:
-        typer.echo(f"{path} is not written, a scenario cannot tell this story: {reason}", err=True)
-        return
-    typer.echo(f"wrote {path}: evenstep scenario run --no-setup-checks {path}", err=True)

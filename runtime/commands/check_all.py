@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
+from contextlib import closing
 
 import typer
 
@@ -19,10 +20,11 @@ def check_all(scope: ScopeName, bounds: Bounds, jobs: int, as_json: bool) -> int
     started_s = time.monotonic()
     cells = matrix(scope)
     lines: list[Line] = []
-    for line in run_cells(cells, bounds, jobs):
-        lines.append(line)
-        if not as_json:
-            typer.echo(f"{len(lines):>4}/{len(cells)}  {line.text}")
+    with closing(run_cells(cells, bounds, jobs)) as found:
+        for line in found:
+            lines.append(line)
+            if not as_json:
+                typer.echo(f"{len(lines):>4}/{len(cells)}  {line.text}")
     counts = Counter(line.verdict for line in lines)
     verdicts = {name: counts[name] for name in (HOLDS, VIOLATED, UNDETERMINED, REFUSED_AT_SETUP)}
     totals: dict[str, float] = {

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import importlib
+import importlib.util
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +14,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from fsm.config import RunConfig, parse_config
+from fsm.config_blocks import CustomConfig
 from fsm.errors import ConfigError
 from fsm.samplers.loading import sampler_name
 from fsm.setup import set_up
@@ -33,6 +37,8 @@ class Given(NamedTuple):
     sampler: str
     num_prompts: int | None
     """Of an epoch; None where the file does not say."""
+    read: tuple[Path, ...]
+    """The files that it is read from: the configuration, and a custom sampler's own."""
     kept: tuple[Kept, ...] = ()
     """What is checked otherwise than given, before anything is scaled."""
 
@@ -57,12 +63,13 @@ def read_given(path: Path | None, sampler: str | None, options: Sequence[str], *
     elif options:
         raise ConfigError(f"--sampler-option {options[0]} goes with --sampler module:ClassName")
     config = parse_config(document, model=model, check=check_setup)
-    set_up(config, num_prompts or config.grpo.num_prompts_per_step, check=check_setup)
+    setup = set_up(config, num_prompts or config.grpo.num_prompts_per_step, check=check_setup)
+    read = _files_of(config, type(setup.sampler)) if path is None else (path, *_files_of(config, type(setup.sampler)))
     name = "the default run" if path is None else str(path)
     kept: tuple[Kept, ...] = ()
     if not check_setup and _is_refused(config):
         config, kept = _without_floor(config)
-    return Given(name, config, sampler_name(config), num_prompts, kept)
+    return Given(name, config, sampler_name(config), num_prompts, read, kept)
 
 
 def _is_refused(config: RunConfig) -> bool:
@@ -85,16 +92,49 @@ def _without_floor(config: RunConfig) -> tuple[RunConfig, tuple[Kept, ...]]:
     return parse_config(document, check=False), (note,)
 
 
-def _module_of(file: Path) -> str:
-    """The module in a file, which can be imported then: by its path from here, or from its own folder."""
-    here = Path.cwd()
-    if file.is_relative_to(here):
-        folder, parts = here, file.relative_to(here).with_suffix("").parts
-    else:
-        folder, parts = file.parent, (file.stem,)
+def _files_of(config: RunConfig, sampler: type[object]) -> tuple[Path, ...]:
+    """The files of a custom sampler: of the module that is named, and of the one that has the class."""
+    custom = config.async_rl.sampler
+    if not isinstance(custom, CustomConfig):
+        return ()
+    modules = {custom.target.partition(":")[0], sampler.__module__}
+    files = (vars(sys.modules[module]).get("__file__") for module in modules)
+    return tuple(Path(file) for file in files if file is not None)
+
+
+def _module_of(file: Path, target: str) -> str:
+    """The module in a file, which can be imported then: by its path from here, or from its own folder.
+
+    Raises ConfigError where no module can have its name, or another one has it already.
+    """
+    folder, parts = file.parent, [file.stem]
+    if file.is_relative_to(Path.cwd()):
+        from_here = list(file.relative_to(Path.cwd()).with_suffix("").parts)
+        if all(part.isidentifier() for part in from_here):
+            folder, parts = Path.cwd(), from_here
+    if not file.stem.isidentifier():
+        raise ConfigError(
+            f"--sampler {target}: {file.stem} can't be a module's name; rename the file: letters, digits and _, and no "
+            f"digit first, as in {_as_name(file.stem)}.py"
+        )
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
+    importlib.invalidate_caches()
+    found = None if parts[0] == "__main__" else importlib.util.find_spec(parts[0])
+    is_package = len(parts) > 1
+    places = [] if found is None else (found.submodule_search_locations or []) if is_package else [str(found.origin)]
+    if (folder / parts[0] if is_package else file) not in [Path(place).resolve() for place in places]:
+        other = "one that is loaded already" if found is None else f"that of {found.origin or ', '.join(places)}"
+        raise ConfigError(
+            f"--sampler {target}: its module would be {'.'.join(parts)}, but module {parts[0]} is {other}; "
+            f"rename the {'folder' if is_package else 'file'}"
+        )
     return ".".join(parts)
+
+
+def _as_name(text: str) -> str:
+    named = re.sub(r"\W", "_", text)
+    return named if named.isidentifier() else f"sampler_{named}"
 
 
 def _sampler_block(target: str, options: Sequence[str]) -> dict[str, Any]:
@@ -106,14 +146,18 @@ def _sampler_block(target: str, options: Sequence[str]) -> dict[str, Any]:
             raise ConfigError(
                 f"--sampler {target}: there is no file {file}; allowed: module:ClassName, or a file's path"
             )
-        place = _module_of(file.resolve())
-    block: dict[str, Any] = {"name": "custom", "target": f"{place}:{class_name}"}
+        place = _module_of(file.resolve(), target)
+    given: dict[str, Any] = {}
     for option in options:
         key, equals, text = option.partition("=")
         if not equals or not key:
             raise ConfigError(f"--sampler-option {option}: allowed is key=value")
+        if key in CustomConfig.model_fields:
+            raise ConfigError(f"--sampler-option {option}: {key} is a key of the sampler's block, set by --sampler")
+        if key in given:
+            raise ConfigError(f"--sampler-option {option}: {key} is given twice; keep one")
         try:
-            block[key] = load_yaml(text)
+            given[key] = load_yaml(text)
         except yaml.YAMLError as error:
             raise ConfigError(f"--sampler-option {option}: the value is not YAML: {error}") from None
-    return block
+    return {"name": "custom", "target": f"{place}:{class_name}", "options": given}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,22 +26,51 @@ class NotWritten(Exception):
     """The file could not be written."""
 
 
-def write_beside(output: Path, write: Callable[[IO[str]], object]) -> None:
-    """Write an ASCII file aside and rename it, so that one that was there stays until the new one is whole.
+def write_beside(output: Path, write: Callable[[IO[str]], object], encoding: str = "ascii") -> None:
+    """Write a file aside and rename it, so that one that was there stays until the new one is whole.
 
-    Raises NotWritten.
+    What is there and is no plain file, as /dev/null, is written to instead. Raises NotWritten.
     """
-    aside = output.parent / f".{output.name}.tmp-{os.getpid()}"
+    with _saying_why_not(output):
+        if output.exists() and not output.is_file():
+            with output.open("w", encoding=encoding) as opened:
+                write(opened)
+            return
+        aside = _aside(output)
+        try:
+            with aside.open("w", encoding=encoding) as opened:
+                write(opened)
+            aside.replace(output)
+        finally:
+            aside.unlink(missing_ok=True)
+
+
+def require_writable(output: Path) -> None:
+    """Find out early whether `write_beside` can write a file. Raises NotWritten."""
+    with _saying_why_not(output):
+        if output.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "it is a folder")
+        if output.exists() and not os.access(output, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        if output.exists() and not output.is_file():
+            return
+        aside = _aside(output)
+        aside.touch(exist_ok=False)
+        aside.unlink()
+
+
+def _aside(output: Path) -> Path:
+    return output.parent / f".{output.name}.tmp-{os.getpid()}"
+
+
+@contextmanager
+def _saying_why_not(output: Path) -> Iterator[None]:
     try:
-        with aside.open("w", encoding="ascii") as opened:
-            write(opened)
-        aside.replace(output)
+        yield
     except OSError as error:
         raise NotWritten(
-            f"{output} can't be written: {error}; name a file in a folder that can be written to"
+            f"{output} can't be written: {error.strerror or error}; name a file in a folder that can be written to"
         ) from error
-    finally:
-        aside.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from functools import partial
 from typing import NamedTuple
 
 from specs.checker import Bounds, explore
+from specs.pool import on_processes
 from specs.properties import properties_of
 from specs.scopes import laws_in
 from specs.suites.matrix import REFUSED_AT_SETUP, Cell
@@ -54,13 +55,8 @@ def run_cell(cell: Cell, bounds: Bounds) -> Line:
     )
 
 
-def run_cells(cells: Sequence[Cell], bounds: Bounds, jobs: int) -> Iterator[Line]:
-    """Lines as the cells come, on `jobs` processes."""
-    if jobs <= 1:
-        for cell in cells:
-            yield run_cell(cell, bounds)
-        return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
-        for future in as_completed([pool.submit(run_cell, cell, bounds) for cell in cells]):
-            yield future.result()
+def run_cells(cells: Sequence[Cell], bounds: Bounds, jobs: int) -> Generator[Line, None, None]:
+    """Lines as the cells come, on `jobs` processes. Close it to end them early. Raises as `on_processes` does."""
+    with closing(on_processes(partial(run_cell, bounds=bounds), cells, jobs)) as answers:
+        for _, line in answers:
+            yield line

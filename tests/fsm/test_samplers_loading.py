@@ -98,6 +98,30 @@ def test_a_module_that_raises_when_imported_is_refused_as_what_it_is() -> None:
         _with_module("broken_module", "import a_module_that_does_not_exist")
 
 
+@pytest.mark.parametrize("text", ["raise SystemExit(0)", "raise RuntimeError('boom')", "class X(:"])
+def test_a_module_that_ends_the_process_or_raises_is_refused_with_its_file_and_line(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"ends_when_imported can't be imported: .*ends_when_imported\.py, line 2: "):
+        _with_module("ends_when_imported", text)
+
+
+@pytest.mark.parametrize("method", ["__init__", "required_buffer_capacity"])
+@pytest.mark.parametrize("error", ["SystemExit(0)", "RuntimeError('no')"])
+def test_a_sampler_that_ends_the_process_at_setup_is_refused(method: str, error: str) -> None:
+    with pytest.raises(ConfigError, match=rf"ends_at_setup:Sampler.*: {error.partition('(')[0]}: "):
+        _with_module("ends_at_setup", f"class Sampler(Plain):\n    def {method}(self, *given):\n        raise {error}")
+
+
+def test_a_property_that_raises_is_refused_as_what_it_is() -> None:
+    text = "class Sampler(Plain):\n    is_on_policy = property(lambda self: 1 / 0)"
+    with pytest.raises(ConfigError, match="raising_property:Sampler can't be asked what it is: ZeroDivisionError"):
+        _with_module("raising_property", text)
+
+
+def test_ctrl_c_while_a_module_is_imported_is_its_users() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        _with_module("interrupted_import", "raise KeyboardInterrupt")
+
+
 def _with_module(name: str, text: str) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         Path(folder, f"{name}.py").write_text(f"from custom_samplers import Plain\n{text}\n", encoding="utf-8")

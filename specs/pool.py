@@ -1,0 +1,77 @@
+"""Work on several processes that never outlive who asked for it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from typing import TypeVar
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal asked the work to end; raised by who handles signals, so that it is told from what the work raises."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(signum)
+        self.signum = signum
+
+
+def on_processes(
+    work: Callable[[Item], Answer], items: Sequence[Item], jobs: int
+) -> Generator[tuple[int, Answer], None, None]:
+    """Answers as they come, with the number of the item; on this process where `jobs` is 1.
+
+    Where the work raises, where this generator is closed early, and where this process ends in whatever way, the
+    processes end at once. Raises what `work` raises, and BrokenProcessPool where a process is lost.
+    """
+    if jobs <= 1:
+        for number, item in enumerate(items):
+            yield number, work(item)
+        return
+    context = multiprocessing.get_context("spawn")
+    lifeline, held_here = context.Pipe(duplex=False)
+    with (
+        lifeline,
+        held_here,
+        ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(lifeline,)) as pool,
+    ):
+        try:
+            # A spawned process inherits what is blocked: an early Ctrl-C is this process's alone.
+            with _holding(signal.SIGINT):
+                running = {pool.submit(work, item): number for number, item in enumerate(items)}
+            for future in as_completed(running):
+                yield running[future], future.result()
+        except BaseException:
+            with _holding(signal.SIGINT, signal.SIGTERM):
+                held_here.close()
+                pool.shutdown(cancel_futures=True)
+            raise
+
+
+@contextmanager
+def _holding(*signals: signal.Signals) -> Iterator[None]:
+    """Signals that come meanwhile are handled afterwards."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _begin(lifeline: Connection) -> None:
+    """In each process: Ctrl-C is for who asked for the work, whose end is this process's end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
+
+
+def _end_with(lifeline: Connection) -> None:
+    lifeline.poll(None)  # nothing is ever sent: what comes is the end
+    os._exit(1)
