@@ -33,7 +33,7 @@ from specs.model import CORE, CORE_FAULTS, Answer, CrashFrom, Model, World
 from specs.parts import CANONICAL, TooManyValues, noting_reads
 from specs.properties import DEADLOCK, REFUSED, Always, Properties
 from specs.replay import Unconfirmed, beginning, confirm
-from specs.steps import QUIET, First, Judgement, Steps
+from specs.steps import QUIET, FirstHalf, Judgement, Offer, Steps
 
 HOLDS, VIOLATED, UNDETERMINED = "holds", "violated", "undetermined"
 
@@ -100,6 +100,7 @@ class _Search:
         self.started_s = time.monotonic()
         properties = steps.properties
         self.keeps = bool(properties.eventually)
+        self.judges = bool(properties.edges or properties.sometimes or properties.eventually)
         if len(properties.eventually) > MOST_EVENTUALLY:
             raise ValueError(f"{len(properties.eventually)} eventually properties; at most {MOST_EVENTUALLY} at a time")
         self.crashes_to_checkpoint = steps.world.crash is CrashFrom.LAST_CHECKPOINT
@@ -150,16 +151,9 @@ class _Search:
     def run(self) -> None:
         """Find every state, level by level. Raises _Violated or _BoundHit."""
         self._judge_beginning()
-        frontier, node = [self.steps.begin], 0
+        frontier = [self.steps.begin]
         while frontier:
-            found: list[int] = []
-            for key in frontier:
-                if node % _LOOK_EVERY == 0:
-                    self.look()
-                self._check(key, node)
-                self._expand(key, node, found)
-                node += 1
-            frontier = found
+            frontier = self._level(frontier)
 
     def _judge_beginning(self) -> None:
         """A beginning that ends the run is judged like any transition; nothing else would be."""
@@ -172,75 +166,76 @@ class _Search:
             for bit, prop in enumerate(steps.properties.sometimes):
                 self.happened |= prop.happens(begun, steps.laws) << bit
 
-    def _check(self, key: int, node: int) -> None:
-        for holds in self.always:
-            for mask, known in holds.tables:
-                held = known.get(key & mask)
-                if held is not None:
-                    break
-            else:
-                held = holds.learn(key)
-            if not held:
-                raise _Violated(self._broken(key), self.graph.path(node))
-
-    def _expand(self, key: int, node: int, found: list[int]) -> None:
-        """All transitions of one state."""
-        steps, graph, known_states = self.steps, self.graph, self.index
+    def _level(self, frontier: list[int]) -> list[int]:
+        """Check the states of one level, and find those of the next. One loop, since calls take most of its time."""
+        graph, known_states, offers, settled = self.graph, self.index, self.steps.offer, self.steps.settle
+        found: list[int] = []
+        first_node, node, answer = len(known_states) - len(frontier), 0, -1
         try:
-            answers, deadlocked, over = steps.offer(key)
+            for node, key in enumerate(frontier, first_node):
+                answer = -1
+                if node % _LOOK_EVERY == 0:
+                    self.look()
+                for holds in self.always:
+                    for mask, known in holds.tables:
+                        held = known.get(key & mask)
+                        if held is not None:
+                            break
+                    else:
+                        held = holds.learn(key)
+                    if not held:
+                        raise _Violated(self._broken(key), graph.path(node))
+                answers = self._open(offers(key), node)
+                self.transitions += len(answers)
+                for answer, kept, bits, half in answers:
+                    left = key & kept | bits
+                    for mask, table in half.tables:
+                        first = table.get(left & mask)
+                        if first is not None:
+                            break
+                    else:
+                        first = half.learn(left)
+                    kept, raw, shown, done, judgement = first
+                    number = known_states.get(left & kept | shown)
+                    if number is None:  # else that state is settled, and the transition ends there
+                        raw |= left & kept
+                        kept, bits, own = settled(raw)
+                        raw = raw & kept | bits
+                        target = raw & CANONICAL
+                        number = known_states.get(target)
+                        if number is None:
+                            number = known_states[target] = len(known_states)
+                            graph.parents.append(node)
+                            graph.by.append(answer)
+                            found.append(target)
+                        if own or kept != -1 or judgement is None:  # a settle may change something and not say so
+                            judgement = self._judge(key, answer, done, own, raw)
+                    elif judgement is None:
+                        judgement = self._judge(key, answer, done, 0, left & kept | raw)
+                    if judgement is not QUIET:
+                        self._note(node, answer, judgement)
+                    if self.keeps:
+                        graph.targets.append(number)
+                        graph.answers.append(answer)
+                        graph.reached.append(judgement[2])
         except CORE_FAULTS as fault:
-            raise _Violated(REFUSED, graph.path(node), str(fault)) from fault
-        if deadlocked:
-            raise _Violated(DEADLOCK, graph.path(node))
+            story = graph.path(node) if answer < 0 else [*graph.path(node), answer]
+            raise _Violated(REFUSED, story, str(fault)) from fault
+        return found
+
+    def _open(self, offer: Offer, node: int) -> tuple[tuple[int, int, int, FirstHalf], ...]:
+        """The answers of a state. Raises _Violated where there are none that get the run on."""
+        if offer.deadlocked:
+            raise _Violated(DEADLOCK, self.graph.path(node))
         if self.keeps:
-            graph.offsets.append(len(graph.targets))
-            graph.over.append(over)
-        answer = -1
-        try:
-            for answer, kept, bits, half in answers:
-                left = key & kept | bits
-                for mask, known in half.tables:
-                    first = known.get(left & mask)
-                    if first is not None:
-                        break
-                else:
-                    first = half.learn(left)
-                kept, bits, shown, done, judgement = first
-                number = known_states.get(left & kept | shown)
-                if number is None:  # else that state is settled, and the transition ends there
-                    number, judgement = self._settle(key, node, answer, left & kept | bits, first, found)
-                elif judgement is None:
-                    judgement = self._judge(key, answer, done, 0, left & kept | bits)
-                if judgement is not QUIET:
-                    self._note(node, answer, judgement)
-                if self.keeps:
-                    graph.targets.append(number)
-                    graph.answers.append(answer)
-                    graph.reached.append(judgement[2])
-        except CORE_FAULTS as fault:
-            raise _Violated(REFUSED, [*graph.path(node), answer], str(fault)) from fault
-        self.transitions += len(answers)
-
-    def _settle(
-        self, key: int, node: int, answer: int, raw: int, first: First, found: list[int]
-    ) -> tuple[int, Judgement]:
-        """The rest of a transition after its first half: the state that it leads to, and what is said of all of it."""
-        kept, written, own = self.steps.settle(raw)
-        raw = raw & kept | written
-        target = raw & CANONICAL
-        number = self.index.get(target)
-        if number is None:
-            number = self.index[target] = len(self.index)
-            self.graph.parents.append(node)
-            self.graph.by.append(answer)
-            found.append(target)
-        _, _, _, done, judgement = first
-        if own or kept != -1 or judgement is None:  # a settle may change something and not say so
-            judgement = self._judge(key, answer, done, own, raw)
-        return number, judgement
+            self.graph.offsets.append(len(self.graph.targets))
+            self.graph.over.append(offer.over)
+        return offer.answers
 
     def _judge(self, key: int, answer: int, done: int, own: int, raw: int) -> Judgement:
         steps = self.steps
+        if not self.judges:
+            return QUIET
         memo = steps.judges.get((answer, done, own)) or steps.judge(answer, done, own)
         before = steps.saved(key) if self.crashes_to_checkpoint and answer == steps.crash else key
         for first, second, known in memo.tables:
@@ -296,7 +291,7 @@ def explore(
                 f"{twofold}. Sampler {laws.sampler_name} gave different answers for the same view: a sampler must be a "
                 f"function of its view and its options alone"
             ) from twofold
-        raise
+        raise Unconfirmed(f"{twofold}. This is a defect of evenstep; please report it") from twofold
 
 
 def _explored(laws: Laws, world: World, properties: Properties, model: Model, bounds: Bounds) -> Result:

@@ -14,6 +14,7 @@ import typer
 from fsm.errors import ConfigError, SamplerError
 from runtime.commands.written import NotWritten
 from specs.pool import Interrupted
+from specs.replay import Unconfirmed
 
 TOOL_FAILED = 1
 """The exit code for what is wrong with the input; violated is 2, undetermined 3."""
@@ -35,6 +36,8 @@ def saying_why_it_ends() -> Iterator[None]:
         yield
     except (ConfigError, SamplerError, NotWritten) as reason:
         fail(str(reason))
+    except Unconfirmed as twofold:
+        fail(f"there is no verdict: {twofold}")
     except BrokenProcessPool:
         fail(
             "a process that went through cases is lost: it was killed, as where memory is short, or a sampler ended "

@@ -56,6 +56,17 @@ def test_a_sampler_that_would_end_the_process_is_to_blame_and_exits_with_1(tmp_p
     assert f"sampler ends_by_{name}:Ends: {said} was raised in {file}, line 9, in select" in result.stderr
 
 
+def test_a_sampler_that_answers_now_this_and_now_that_is_to_blame(tmp_path):
+    asked = "calls = self.__dict__; calls['n'] = calls.get('n', 0) + 1"
+    body = f"{asked}; return super().select(view, min_groups, max_groups) if calls['n'] % 3 else ()"
+    file = sampler_file(tmp_path, "moody", body)
+    result = CliRunner().invoke(app, ["check", "--jobs", "1", "--sampler", f"{file}:Ends"])
+
+    assert result.exit_code == 1, result.output
+    assert "there is no verdict" in result.stderr
+    assert "moody:Ends gave different answers for the same view" in result.stderr
+
+
 def test_on_several_processes_too(tmp_path, environment):
     file = sampler_file(tmp_path, "ends", "sys.exit(0)")
     ended = subprocess.run(
