@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterable
 from functools import cache, partial
 from itertools import chain
-from multiprocessing import get_context
 from typing import NamedTuple, TypeVar
 
 from specs.contracts import accounts, functions, rules
 from specs.contracts.obligation import Case, Proof, Refutation, Verdict
 from specs.contracts.solver import challenge, prove
+from specs.pool import on_processes
 
 T = TypeVar("T")
 
@@ -53,7 +52,7 @@ def prove_all(
     names: Iterable[str] | None = None, *, per_condition_timeout: float = TIMEOUT_S, jobs: int = 1
 ) -> list[Proof]:
     """Every obligation, or those named, in order. `per_condition_timeout` is in seconds of processor time."""
-    return list(_each(partial(prove_one, per_condition_timeout=per_condition_timeout), names, jobs))
+    return _each(partial(prove_one, per_condition_timeout=per_condition_timeout), names, jobs)
 
 
 def refute_all(
@@ -83,10 +82,8 @@ def refute(name: str, number: int, *, per_condition_timeout: float = TIMEOUT_S) 
     return Refutation(name, fault, HARMLESS.get((name, fault), ""), proof.verdict, proof.seconds, proof.counterexample)
 
 
-def _each(work: Callable[[str], T], names: Iterable[str] | None, jobs: int) -> Iterator[T]:
+def _each(work: Callable[[str], T], names: Iterable[str] | None, jobs: int) -> list[T]:
+    """What becomes of the cases, in their order."""
     asked = list(cases() if names is None else names)
-    if jobs <= 1:
-        yield from map(work, asked)
-        return
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        yield from pool.map(work, asked)
+    found = dict(on_processes(work, asked, jobs))
+    return [found[number] for number in range(len(asked))]

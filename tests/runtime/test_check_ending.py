@@ -39,6 +39,14 @@ def sampler_file(folder, name, body):
     return file
 
 
+def checked_on_two_processes(file, environment):
+    """`evenstep check` of the sampler `Ends` in a file, as a process of its own."""
+    return subprocess.run(
+        [*EVENSTEP, "--jobs", "2", "--sampler", f"{file}:Ends"],
+        cwd=file.parent, env=environment, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("name", "body", "said"),
     [
@@ -69,10 +77,7 @@ def test_a_sampler_that_answers_now_this_and_now_that_is_to_blame(tmp_path):
 
 def test_on_several_processes_too(tmp_path, environment):
     file = sampler_file(tmp_path, "ends", "sys.exit(0)")
-    ended = subprocess.run(
-        [*EVENSTEP, "--jobs", "2", "--sampler", f"{file}:Ends"],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    ended = checked_on_two_processes(file, environment)
 
     assert ended.returncode == 1
     assert f"SystemExit(0) was raised in {file}, line 9, in select" in ended.stderr
@@ -81,10 +86,7 @@ def test_on_several_processes_too(tmp_path, environment):
 
 def test_a_process_that_is_lost_is_said_and_is_no_verdict(tmp_path, environment):
     file = sampler_file(tmp_path, "vanishes", "os._exit(0)")
-    ended = subprocess.run(
-        [*EVENSTEP, "--jobs", "2", "--sampler", f"{file}:Ends"],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    ended = checked_on_two_processes(file, environment)
 
     assert ended.returncode == 1
     assert "a process that went through cases is lost" in ended.stderr

@@ -80,44 +80,36 @@ def columns_read(reading):
     return {name.removeprefix("tally.") for name, part in zip(NAMES, PART, strict=True) if reading.mask & part}
 
 
-def test_a_move_on_the_balance_sheet_reads_and_writes_its_two_columns_alone():
+def changed(change):
+    """What is read of the sheet HANDS by a change of it, and the sheet that its key becomes."""
     parts = Parts()
     reading = Reading(parts)
     key = parts.pack(State(tally=HANDS))
-
     with noting_reads():
         state = reading.open(key)
-        kept, bits = written(state._replace(tally=MOVE["commit"](state.tally, 2)), reading)
+        kept, bits = written(state._replace(tally=change(state.tally)), reading)
+    return columns_read(reading), parts.unpack(key & kept | bits).tally
 
-    assert columns_read(reading) == {"in_flight", "ready"}
-    assert parts.unpack(key & kept | bits).tally == HANDS._replace(in_flight=1, ready=4)
+
+def test_a_move_on_the_balance_sheet_reads_and_writes_its_two_columns_alone():
+    read, sheet = changed(lambda tally: MOVE["commit"](tally, 2))
+
+    assert read == {"in_flight", "ready"}
+    assert sheet == HANDS._replace(in_flight=1, ready=4)
 
 
 def test_prompts_are_pulled_without_a_look_at_how_many_were():
-    parts = Parts()
-    reading = Reading(parts)
-    key = parts.pack(State(tally=HANDS))
+    read, sheet = changed(lambda tally: MOVE["hold_back"](MOVE["admit"](tally, 4), 3))
 
-    with noting_reads():
-        state = reading.open(key)
-        sheet = MOVE["hold_back"](MOVE["admit"](state.tally, 4), 3)
-        kept, bits = written(state._replace(tally=sheet), reading)
-
-    assert columns_read(reading) == {"queued", "spare"}
-    assert parts.unpack(key & kept | bits).tally == HANDS._replace(pulled=16, queued=6, spare=4)
+    assert read == {"queued", "spare"}
+    assert sheet == HANDS._replace(pulled=16, queued=6, spare=4)
 
 
 @pytest.mark.parametrize("column", Tally._fields)
 def test_a_column_that_is_changed_alone_is_what_it_is_changed_to(column):
-    parts = Parts()
-    reading = Reading(parts)
-    key = parts.pack(State(tally=HANDS))
+    _, sheet = changed(lambda tally: tally._replace(**{column: 5}))
 
-    with noting_reads():
-        state = reading.open(key)
-        kept, bits = written(state._replace(tally=state.tally._replace(**{column: 5})), reading)
-
-    assert parts.unpack(key & kept | bits).tally == HANDS._replace(**{column: 5})
+    assert sheet == HANDS._replace(**{column: 5})
 
 
 def test_the_canonical_bits_are_the_canonical_state():
