@@ -15,7 +15,9 @@ from typer.testing import CliRunner
 from runtime.cli import app
 
 ROOT = Path(__file__).parents[2]
-EVENSTEP = (sys.executable, "-c", "from runtime.entry import main; main()", "check")
+# A shell starts what it has in the background with SIGINT ignored, and that is inherited down to here.
+HEARS_SIGINT = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+EVENSTEP = (sys.executable, "-c", f"{HEARS_SIGINT}; from runtime.entry import main; main()", "check")
 SAMPLER = """
 import os
 import sys
