@@ -23,9 +23,10 @@ from fsm.config import parse_config
 from fsm.laws import Laws, laws_of
 from fsm.setup import set_up
 from fsm.table import fire
-from specs.checker import HOLDS, UNDETERMINED, Bounds, explore
+from specs.checker import HOLDS, UNDETERMINED, explore
 from specs.model import CrashFrom, World
 from specs.properties import properties_of
+from specs.search import Bounds
 from specs.twins import spin
 from specs.twins.compare import TWINS, line, rows
 from specs.twins.configurations import CONFIGURATIONS

@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 from fsm.config_blocks import CustomConfig
 from specs.blame import blaming
-from specs.checker import HOLDS, UNDETERMINED, VIOLATED, Bounds, Result, explore
+from specs.checker import HOLDS, UNDETERMINED, VIOLATED, Result, explore
 from specs.pool import on_processes
 from specs.properties import CLOSES_A_STEP, COMPLETES, DEADLOCK, REFUSED, properties_of
 from specs.scopes import Case, laws_in
+from specs.search import Bounds
 
 _MOST_TOLD = 6
 """How many violated properties of a case are told."""

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from array import array
 
+import numpy as np
+from numpy.typing import NDArray
+
 MOST_EVENTUALLY = 8
 """A transition has one byte for the `eventually` properties that it reaches."""
 
@@ -29,6 +32,28 @@ class Graph:
         """Per transition the `eventually` properties that it reaches, one bit each."""
         self.over = bytearray()
         """Per state 1 where the run is over."""
+
+    def found(self, parents: NDArray[np.int64], by: NDArray[np.int64]) -> None:
+        """More states: from which each was first reached, and by which answer."""
+        self.parents.frombytes(parents.astype(np.uint32).tobytes())
+        self.by.frombytes(by.astype(np.uint32).tobytes())
+
+    def keep(
+        self,
+        over: NDArray[np.bool_],
+        counts: NDArray[np.int64],
+        targets: NDArray[np.int64],
+        answers: NDArray[np.int64],
+        reached: NDArray[np.uint8],
+    ) -> None:
+        """The transitions of the next states in order: per state whether the run is over and how many it has; per
+        transition where it leads, its answer, and the `eventually` properties that it reaches."""
+        starts = len(self.targets) + counts.cumsum() - counts
+        self.over += over.tobytes()
+        self.offsets.frombytes(starts.astype(np.uint64).tobytes())
+        self.targets.frombytes(targets.astype(np.uint32).tobytes())
+        self.answers.frombytes(answers.astype(np.uint32).tobytes())
+        self.reached += reached.tobytes()
 
     @property
     def states(self) -> int:

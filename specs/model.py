@@ -104,19 +104,29 @@ IDLE: frozenset[str] = frozenset({"late", "save", "crash"})
 """Answers that do not get a run out of a deadlock."""
 
 
-def possible(state: State, laws: Laws, world: World) -> Iterator[Answer]:
-    """Every answer that may come in this state, but for `save`."""
-    if is_over(state):
-        return
+def _while_running(state: State, laws: Laws, world: World) -> Iterator[Answer]:
+    labels = labels_of(laws.sampler)
     for group_class, _ in pages.items(state.running):
-        yield from _rollout_answers(group_class, laws, world)
+        yield from _rollout_answers(group_class, laws, world, labels)
+
+
+def _while_backing_off(state: State, laws: Laws, world: World) -> Iterator[Answer]:
+    del laws
     for group_class, _ in pages.items(state.backing_off):
         yield Answer("end_backoff", group_class)
         if world.late:
             yield Answer("late", group_class)
+
+
+def _while_waiting(state: State, laws: Laws, world: World) -> Iterator[Answer]:
+    del laws
     if world.late:
         for group_class, _ in pages.items(state.waiting):
             yield Answer("late", group_class)
+
+
+def _while_training(state: State, laws: Laws, world: World) -> Iterator[Answer]:
+    del laws
     match state.trainer.status:
         case TrainerState.TRAINING:
             yield Answer("chunk_trained")
@@ -127,13 +137,30 @@ def possible(state: State, laws: Laws, world: World) -> Iterator[Answer]:
             yield Answer("step_finished")
         case TrainerState.SYNCING:
             yield Answer("weights_synced")
+
+
+def _at_any_time(state: State, laws: Laws, world: World) -> Iterator[Answer]:
+    del state, laws
     if world.crash is not CrashFrom.NOTHING:
         yield Answer("crash")
 
 
-def _rollout_answers(group_class: GroupClass, laws: Laws, world: World) -> Iterator[Answer]:
+Possible = Callable[[State, Laws, World], Iterator[Answer]]
+
+POSSIBLE: tuple[Possible, ...] = (_while_running, _while_backing_off, _while_waiting, _while_training, _at_any_time)
+"""What may come in a run that is not over, by the part of the state that it depends on."""
+
+
+def possible(state: State, laws: Laws, world: World) -> Iterator[Answer]:
+    """Every answer that may come in this state, but for `save`."""
+    if not is_over(state):
+        for kind in POSSIBLE:
+            yield from kind(state, laws, world)
+
+
+def _rollout_answers(group_class: GroupClass, laws: Laws, world: World, labels: int) -> Iterator[Answer]:
     """What a running attempt of the class may answer."""
-    for label in range(labels_of(laws.sampler)):
+    for label in range(labels):
         yield Answer("commit", group_class, label)
     if laws.limits.dynamic_sampling:
         yield Answer("filter", group_class)
@@ -208,7 +235,7 @@ class Model(NamedTuple):
     """The functions that are explored. Each is deterministic and looks at its arguments alone."""
 
     begin: Callable[[Laws], State] = answers.begin
-    possible: Callable[[State, Laws, World], Iterator[Answer]] = possible
+    possible: Possible = possible
     answer: Callable[[State, Laws, Answer], Done] = answer
     settle: Callable[[State, Laws], Done] = settle
     resume: Callable[[State, Laws], Done] = answers.resume

@@ -161,7 +161,7 @@ ALWAYS: tuple[Always, ...] = (
 )
 
 
-_PULLED, _REPLACED = Tally._fields.index("pulled"), Tally._fields.index("replaced")
+_PULLED, _EVICTED, _REPLACED = (Tally._fields.index(column) for column in ("pulled", "evicted", "replaced"))
 
 
 def _adds_up(transition: Transition, laws: Laws) -> bool:
@@ -228,8 +228,10 @@ def _loses_nothing(transition: Transition, laws: Laws) -> bool:
     if not any(isinstance(move, RunResumed) for move in transition.done):
         return transition.answer.name != "crash"
     before, after = transition.before, transition.after
-    gone = sum(after.tally[6:11]) - sum(before.tally[6:11]) - (after.tally.evicted - before.tally.evicted)
-    pulled = after.tally.pulled - before.tally.pulled
+    pulled = after.tally[_PULLED] - before.tally[_PULLED]  # of the items themselves, as in `_adds_up`
+    gone = sum(now - then for then, now in zip(before.tally[6:11], after.tally[6:11], strict=True) if now is not then)
+    if after.tally[_EVICTED] is not before.tally[_EVICTED]:
+        gone -= after.tally[_EVICTED] - before.tally[_EVICTED]
     moved = (after.source.epoch, after.source.offset) != (before.source.epoch, before.source.offset)
     return (
         gone == 0

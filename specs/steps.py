@@ -1,67 +1,76 @@
-"""The transitions of a model on keys: remembered, canonical, and judged against the properties.
+"""The functions of a model on keys: what may come in a state, what it does, and what the properties say of it.
 
-An answer's transition is remembered in two halves, the answer itself and the core's own moves, each by the parts of
-the state that it read (`specs.memo`). Where the first half leads to a state that is known already, that state is
-settled and the second half does nothing.
+An answer's transition is remembered in parts, each by what it read of the state (`specs.memo`): that the attempt is
+over, the rest of the answer, the core's own moves, and that the groups which were started run. `specs.sweep` puts the
+parts together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from fsm import answers
 from fsm.answers import Done
 from fsm.laws import Laws
 from fsm.moves import Move
-from fsm.state import State, is_over
-from specs.memo import BranchingMemo, Memo, PairMemo
-from specs.model import CORE_FAULTS, IDLE, Answer, CrashFrom, Model, World, answer, arrive, canonical, leave
-from specs.parts import CANONICAL, CHECKPOINT, RUNNING, STATE, Elsewhere, NotHere, Parts, Reading, written
+from fsm.state import GroupClass, State, is_over
+from specs import model as core
+from specs.memo import Memo, of_state, of_two_states
+from specs.model import CORE_FAULTS, ENDS_ATTEMPT, IDLE, Answer, CrashFrom, Model, World, arrive, canonical, leave
+from specs.parts import RUNNING, Parts, TooManyValues
 from specs.properties import Properties, Transition
-
-Half = tuple[int, int, int]
-"""The bits of a key that stay; what takes the place of the others; the number of what was done."""
-
-First = tuple[int, int, int, int, "Judgement | None"]
-"""Of an answer the bits that stay; what takes the place of the others, and that in canonical form; the number of what
-was done; and the judgement on it where nothing follows, or None where that depends on more than the answer does."""
+from specs.reading import Additions, Elsewhere, NotHere, Reading, Running, beside, written
 
 Answered = Callable[[State, Laws, Answer], Done]
 
 SAVE = Answer("save")
 
 _ELSEWHERE: Any = Elsewhere()
+NONE = -1
+
+NUMBER = 16
+"""Bits of the number of an answer, or of a list of moves, of which there are hundreds."""
 
 
-class FirstHalf(Protocol):
-    """What an answer does before the core's own moves follow: a Memo, or the same without a memory."""
+class Half(NamedTuple):
+    """What a part of a transition does to a key."""
 
-    tables: list[tuple[int, dict[int, First]]]
+    kept: int
+    """The bits that stay."""
+    bits: int
+    """What takes the place of the others."""
+    done: int
+    """The number of the moves that it made."""
+    then: Memo[Half] | None
+    """What adds the groups that it started to those that run, where it has not looked at these."""
+    judgement: int
+    """The number of the judgement on the transition where the core's own moves do nothing; NONE where that depends on
+    more than this part does."""
 
-    def learn(self, key: int) -> First:
-        """Where nothing is remembered."""
 
+class Offered(NamedTuple):
+    """One answer that may come."""
 
-class Jump:
-    """A first half that is not remembered, or that goes by the checkpoint, which is no part of the state."""
-
-    __slots__ = ("learn", "tables")
-
-    def __init__(self, leap: Callable[[int], First]) -> None:
-        self.learn = leap
-        self.tables: list[tuple[int, dict[int, First]]] = []
+    answer: int
+    """Its number."""
+    kept: int
+    """The bits of a key that stay where the attempt that it ends is over."""
+    bits: int
+    """What takes the place of the others."""
+    half: Memo[Half] | None
+    """The rest of what it does; None of `crash` and `save`."""
 
 
 class Offer(NamedTuple):
-    """What may come in a state."""
+    """What may come in a state, or one kind of it."""
 
-    answers: tuple[tuple[int, int, int, FirstHalf], ...]
-    """The number of each answer; the bits that stay where the attempt that it ends is over, and what takes the place of
-    the others; and its first half, which goes on from there."""
-    deadlocked: bool
+    answers: tuple[Offered, ...]
+    gets_on: bool
+    """One of them gets a run out of a deadlock."""
     over: bool
+    """The run is over."""
 
 
 class Judgement(NamedTuple):
@@ -76,178 +85,184 @@ class Judgement(NamedTuple):
 
 
 QUIET = Judgement(None, 0, 0)
-"""What is said of most transitions: this very object."""
+"""What is said of most transitions: number 0."""
+
+
+def _fits(number: int, what: str) -> int:
+    if number >> NUMBER:
+        raise TooManyValues(f"more than {1 << NUMBER:,} {what}")
+    return number
+
+
+def _unless_over(kind: core.Possible) -> core.Possible:
+    def possible(state: State, laws: Laws, world: World) -> Iterator[Answer]:
+        return iter(()) if is_over(state) else kind(state, laws, world)
+
+    return possible
 
 
 class Steps:
-    """All transitions of a model under given laws, in a given world."""
+    """All that a model does under given laws, in a given world."""
 
     def __init__(self, laws: Laws, world: World, properties: Properties, model: Model) -> None:
         self.laws, self.world, self.properties, self.model = laws, world, properties, model
+        self.checkpoints = world.crash is CrashFrom.LAST_CHECKPOINT
+        """Whether a crash resumes from the last checkpoint, and not from a snapshot of its own."""
         self.parts = Parts()
         self.reading = Reading(self.parts)
         self._pair = (self.reading, Reading(self.parts))
         self.answers: list[Answer] = []
         self.done: list[tuple[Move, ...]] = []
-        """Every list of moves that a transition, or half of one, has made."""
+        """Every list of moves that a transition, or a part of one, has made."""
+        self.judgements = [QUIET]
+        """What has been said of transitions, by number."""
         self.begin = self.parts.pack(canonical(model.settle(model.begin(laws), laws)[0]))
-        self.offer = Memo(self.reading, self._offer)
-        self.settle = BranchingMemo(self.reading, self._settle)
+        self.settle = of_state(self.reading, self._settle)
         stages = answers.RESUME if model.resume is answers.resume else (model.resume,)
-        self._resume_stages = [Memo(self.reading, partial(self._stage, stage)) for stage in stages]
-        self._halves: list[FirstHalf] = []
-        self._left: list[Memo[tuple[int, int]]] = []
-        self._wholes: dict[int, FirstHalf] = {}
+        self.resume = [of_state(self.reading, partial(self._stage, stage)) for stage in stages]
+        """What a resume does, one after the other: all of it together reads nearly all of a state."""
+        own = model.possible is core.possible
+        kinds = [_unless_over(kind) for kind in core.POSSIBLE] if own else [model.possible]
+        offers: list[Callable[[State], Offer]] = [*(partial(self._offer, kind) for kind in kinds), self._ending]
+        self.offers = [of_state(self.reading, offer) for offer in offers]
+        """What may come in a state, kind by kind."""
+        self._halves: dict[int, Memo[Half]] = {}
+        self._wholes: dict[int, Memo[Half]] = {}
+        self._starts: dict[Additions, Memo[Half]] = {}
+        self._judges: dict[tuple[int, int, int], Memo[int]] = {}
         self._answer_numbers: dict[Answer, int] = {}
         self._done_numbers: dict[object, int] = {}
-        self._joined: dict[tuple[int, int], int] = {}
-        self.judges: dict[tuple[int, int, int], PairMemo[Judgement]] = {}
-        """What `judge` has given, by what it was asked for."""
-        self._judges: dict[tuple[int, int], PairMemo[Judgement]] = {}
-        self._checkpoints: list[int] = []
-        self._checkpoint_numbers: dict[int, int] = {}
-        self._kept: dict[int, int] = {}
+        self._judgement_numbers = {QUIET: 0}
         self._number_done(())
-        self.crash = self.number(Answer("crash"))
-        self.save = self.number(SAVE)
+        self.crash = self._number(Answer("crash"))
+        self.save = self._number(SAVE)
 
-    def number(self, given: Answer) -> int:
-        """The number of an answer."""
+    def _number(self, given: Answer) -> int:
         number = self._answer_numbers.get(given)
         if number is None:
-            number = self._answer_numbers[given] = len(self.answers)
+            number = self._answer_numbers[given] = _fits(len(self.answers), "answers")
             self.answers.append(given)
-            self._halves.append(self._first_half(number, given))
-            other = self._pair[1]  # an offer is being read
-            self._left.append(Memo(other, lambda state: written(leave(state, given), other)))
         return number
-
-    def _first_half(self, number: int, given: Answer) -> FirstHalf:
-        if given.name == "save":
-            return Jump(self._save)
-        if given.name == "crash":
-            return Jump(self._crash if self.world.crash is CrashFrom.LAST_CHECKPOINT else self._resume)
-        answered, before = self.model.answer, self.reading.state
-        if answered is answer:
-            answered, before = arrive, before._replace(running=_ELSEWHERE)
-        return Memo(self.reading, partial(self._answered, number, given, answered, before))
-
-    def _answered(self, number: int, given: Answer, answered: Answered, before: State, state: State) -> First:
-        result = answered(state, self.laws, given)
-        kept, raw, done = self._half(result)
-        try:
-            judgement = self._judge(number, done, before, result[0])
-        except NotHere:
-            judgement = None
-        return kept, raw, raw & CANONICAL, done, judgement
-
-    def _resume(self, key: int) -> First:
-        """Stage by stage, since all of a resume reads nearly all of the state."""
-        moved, done = key & STATE, 0
-        for stage in self._resume_stages:
-            kept, raw, made = stage(moved)
-            moved = moved & kept | raw
-            done = self.join(done, made)
-        return ~STATE, moved, moved & CANONICAL, done, self.judge(self.crash, done, 0)(key & STATE, moved)
-
-    def _stage(self, stage: Callable[[State, Laws], Done], state: State) -> Half:
-        return self._half(stage(state, self.laws))
-
-    def _settle(self, state: State) -> Half:
-        return self._half(self.model.settle(state, self.laws))
-
-    def _half(self, result: Done) -> Half:
-        state, done = result
-        kept, raw = written(state, self.reading)
-        kept = self._kept.setdefault(kept, kept)  # there are few, and many halves that hold one
-        return kept, raw, self._number_done(done)
 
     def _number_done(self, done: Iterable[Move]) -> int:
         moves = tuple(done)
         kinds = (tuple(type(move) for move in moves), moves)  # two kinds of moves may be equal as tuples
         number = self._done_numbers.get(kinds)
         if number is None:
-            number = self._done_numbers[kinds] = len(self.done)
+            number = self._done_numbers[kinds] = _fits(len(self.done), "lists of moves")
             self.done.append(moves)
         return number
 
     def join(self, first: int, second: int) -> int:
-        """The number of what two halves have done."""
-        if not second:
-            return first
-        number = self._joined.get((first, second))
-        if number is None:
-            number = self._joined[first, second] = self._number_done(self.done[first] + self.done[second])
-        return number
+        """The number of what two parts of a transition have done."""
+        return self._number_done(self.done[first] + self.done[second]) if second else first
 
-    def _offer(self, state: State) -> Offer:
-        given = list(self.model.possible(state, self.laws, self.world))
+    def _ending(self, state: State) -> Offer:
         over = is_over(state)
-        numbers = [self.number(answer) for answer in given]
-        if self.world.crash is CrashFrom.LAST_CHECKPOINT and not over:
-            numbers.append(self.save)
-        deadlocked = not over and all(answer.name in IDLE for answer in given)
-        return Offer(tuple(self._offered(number) for number in numbers), deadlocked, over)
+        saves = self.checkpoints and not over
+        return Offer((Offered(self.save, -1, 0, None),) if saves else (), False, over)
 
-    def _offered(self, number: int) -> tuple[int, int, int, FirstHalf]:
+    def _offer(self, kind: core.Possible, state: State) -> Offer:
+        given = list(kind(state, self.laws, self.world))
+        lefts: dict[GroupClass, tuple[int, int] | None] = {}
+        offered = tuple(self._offered(answer, lefts) for answer in given)
+        return Offer(offered, any(answer.name not in IDLE for answer in given), False)
+
+    def _offered(self, given: Answer, lefts: dict[GroupClass, tuple[int, int] | None]) -> Offered:
         """One answer of an offer. It is not taken apart where the model does not answer as the core does, where there
         is no attempt to end, or where more than the running ones change when one ends."""
-        half = self._halves[number]
-        if self.model.answer is not answer or isinstance(half, Jump):
-            return number, -1, 0, half
-        left = self._left[number]
-        try:
-            kept, bits = left(self.reading.key)
-        except CORE_FAULTS:
-            self.reading.mask |= self._pair[1].mask  # the offer depends on all that was read for it
-            return number, -1, 0, self._whole(number)
-        for mask, _ in left.tables:
-            self.reading.mask |= mask
-        if kept not in (-1, ~RUNNING):
-            return number, -1, 0, self._whole(number)
-        return number, kept, bits, half
+        number, group_class = self._number(given), given.group_class
+        if given.name in ("crash", "save"):
+            return Offered(number, -1, 0, None)
+        if self.model.answer is not core.answer or given.name not in ENDS_ATTEMPT or group_class is None:
+            return Offered(number, -1, 0, self._half_of(number))
+        if group_class not in lefts:
+            lefts[group_class] = self._left(given)
+        left = lefts[group_class]
+        return (
+            Offered(number, -1, 0, self._whole_of(number))
+            if left is None
+            else Offered(number, *left, self._half_of(number))
+        )
 
-    def _whole(self, number: int) -> FirstHalf:
-        half = self._wholes.get(number)
+    def _left(self, given: Answer) -> tuple[int, int] | None:
+        other = self._pair[1]  # the offer itself is being read
+        try:
+            left = written(leave(other.open(self.reading.key), given), other)
+        except CORE_FAULTS:
+            return None
+        finally:
+            self.reading.mask |= other.mask  # the offer depends on all that was read for it
+        return (left.kept, left.bits) if left.kept in (-1, ~RUNNING) and not left.started else None
+
+    def _half_of(self, number: int) -> Memo[Half]:
+        half = self._halves.get(number)
         if half is None:
-            given = self.answers[number]
-            answered = partial(self._answered, number, given, self.model.answer, self.reading.state)
-            half = self._wholes[number] = Memo(self.reading, answered)
+            answered, before = self.model.answer, self.reading.state
+            if answered is core.answer:
+                answered, before = arrive, before._replace(running=_ELSEWHERE)
+            half = self._halves[number] = of_state(self.reading, partial(self._answered, number, answered, before))
         return half
 
-    def _save(self, key: int) -> First:
-        state = key & STATE
-        number = self._checkpoint_numbers.get(state)
-        if number is None:
-            self._checkpoints.append(state)
-            number = self._checkpoint_numbers[state] = len(self._checkpoints)
-        return STATE, number << CHECKPOINT, number << CHECKPOINT, 0, QUIET
+    def _whole_of(self, number: int) -> Memo[Half]:
+        half = self._wholes.get(number)
+        if half is None:
+            answered = partial(self._answered, number, self.model.answer, self.reading.state)
+            half = self._wholes[number] = of_state(self.reading, answered)
+        return half
 
-    def saved(self, key: int) -> int:
-        """The state that a crash resumes from, as a key; the initial one where there is no checkpoint."""
-        number = key >> CHECKPOINT
-        return self._checkpoints[number - 1] if number else self.begin
+    def _answered(self, number: int, answered: Answered, before: State, state: State) -> Half:
+        result = answered(state, self.laws, self.answers[number])
+        half = self._half(result)
+        try:
+            return half._replace(judgement=self._judge(number, half.done, before, result[0]))
+        except NotHere:
+            return half
 
-    def _crash(self, key: int) -> First:
-        """Resume from the checkpoint, which stays; a run without one starts anew, which is to resume its beginning."""
-        return self._resume(self.saved(key))
+    def _settle(self, state: State) -> Half:
+        return self._half(self.model.settle(state, self.laws))
 
-    def judge(self, answer: int, done: int, own: int) -> PairMemo[Judgement]:
-        """What the properties say of transitions that answer so, do this and then make these moves of the core's own:
-        of the state before, and the state after with the balance sheet that the transition leaves. Under `crash` the
-        state before is the one saved."""
-        both = answer, self.join(done, own)
-        memo = self._judges.get(both)
+    def _stage(self, stage: Callable[[State, Laws], Done], state: State) -> Half:
+        return self._half(stage(state, self.laws))
+
+    def _half(self, result: Done) -> Half:
+        state, done = result
+        kept, bits, started = written(state, self.reading)
+        return Half(kept, bits, self._number_done(done), self._start(started), NONE)
+
+    def _start(self, started: Additions) -> Memo[Half] | None:
+        if not started:
+            return None
+        start = self._starts.get(started)
+        if start is None:
+            start = self._starts[started] = of_state(self.reading, partial(self._started, started))
+        return start
+
+    def _started(self, started: Additions, state: State) -> Half:
+        running: Any = Running(self.reading, started).read()
+        kept, bits, _ = written(state._replace(running=running), self.reading)
+        return Half(kept, bits, 0, None, NONE)
+
+    def judge(self, answer: int, done: int, own: int, changed: int) -> Memo[int]:
+        """The number of what the properties say of transitions that answer so, do this, then make these moves of the
+        core's own, and change these columns of the sheet (`specs.reading.beside`): of the state before, and the state
+        after with the sheet that the transition leaves. Under `crash` the state before is the one saved."""
+        kind = answer, self.join(done, own), changed
+        memo = self._judges.get(kind)
         if memo is None:
-            memo = self._judges[both] = PairMemo(self._pair, partial(self._judge, *both))
-        self.judges[answer, done, own] = memo
+            after = beside(*self._pair, changed)
+            memo = self._judges[kind] = of_two_states(self._pair, after, partial(self._judge, *kind[:2]))
         return memo
 
-    def _judge(self, answer: int, done: int, before: State, after: State) -> Judgement:
+    def _judge(self, answer: int, done: int, before: State, after: State) -> int:
         transition = Transition(before, self.answers[answer], self.done[done], after)
         properties, laws = self.properties, self.laws
         broken = next((edge.name for edge in properties.edges if not edge.holds(transition, laws)), None)
         happens = sum(prop.happens(transition, laws) << bit for bit, prop in enumerate(properties.sometimes))
         reached = sum(prop.reached(transition, laws) << bit for bit, prop in enumerate(properties.eventually))
         judgement = Judgement(broken, happens, reached)
-        return QUIET if judgement == QUIET else judgement
+        number = self._judgement_numbers.get(judgement)
+        if number is None:
+            number = self._judgement_numbers[judgement] = len(self.judgements)
+            self.judgements.append(judgement)
+        return number

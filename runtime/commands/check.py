@@ -19,7 +19,8 @@ from runtime.commands.check_input import Given, read_given
 from runtime.commands.check_output import Outputs, refuse_outputs, save_story, write_reports
 from specs.blame import blaming
 from specs.check import Checked, Finding, check_cases
-from specs.checker import EXIT, VIOLATED, Bounds, Result
+from specs.checker import EXIT, VIOLATED, Result
+from specs.search import Bounds
 from specs.concrete import Concrete, Untold, concrete
 from specs.reports import check_values, sentence
 from specs.scopes import Case, ScopeName, cases_of, say_bounds

@@ -14,11 +14,12 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from specs.checker import HOLDS, Bounds
+from specs.checker import HOLDS
 from specs.contracts.obligation import Verdict
 from specs.contracts.prove import Report, prove_all, refute_all
 from specs.mutants.document import cells, faults
 from specs.scopes import ScopeName
+from specs.search import Bounds
 from specs.suites.matrix import REFUSED_AT_SETUP, matrix
 from specs.suites.run import run_cells
 from specs.twins.compare import TWINS, rows

@@ -11,10 +11,11 @@ from fsm import answers
 from fsm.errors import InvariantBroken
 from fsm.prompt_group import MOVE, PROMPT_GROUP, Tally
 from fsm.table import C, Table, V, fire
-from specs.checker import HOLDS, Bounds, Result, explore
+from specs.checker import HOLDS, Result, explore
 from specs.mutants.mutant import Coverage, settle_or_refuse
 from specs.mutants.scopes import Scope
 from specs.properties import Properties
+from specs.search import Bounds
 
 Mover = Callable[[Tally, int], Tally]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from specs.checker import UNDETERMINED, VIOLATED, Bounds
+from specs.checker import UNDETERMINED, VIOLATED
 from specs.more_properties import all_properties_of
 from specs.mutants.coverage import covered
 from specs.mutants.mutant import Coverage, Mutant, hunt
@@ -13,6 +13,7 @@ from specs.mutants.scopes import PORTFOLIO, REGENERATES, Scope
 from specs.mutants.tables import table_mutants
 from specs.mutants.ways_out import decision_mutants
 from specs.properties import DEADLOCK, REFUSED, Properties
+from specs.search import Bounds
 
 BOUNDS = Bounds(states=6_000)
 """Three times as many states as the core has in any scope: a mutant that has more is undetermined there."""

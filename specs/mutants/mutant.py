@@ -14,10 +14,11 @@ from fsm.errors import InvariantBroken
 from fsm.laws import Laws
 from fsm.moves import Move
 from fsm.state import State
-from specs.checker import Bounds, Result, explore
+from specs.checker import Result, explore
 from specs.model import Model
 from specs.mutants.scopes import Scope
 from specs.properties import Properties
+from specs.search import Bounds
 
 
 class Coverage(NamedTuple):

@@ -8,10 +8,11 @@ from contextlib import closing
 from functools import partial
 from typing import NamedTuple
 
-from specs.checker import Bounds, explore
+from specs.checker import explore
 from specs.pool import on_processes
 from specs.properties import properties_of
 from specs.scopes import laws_in
+from specs.search import Bounds
 from specs.suites.matrix import REFUSED_AT_SETUP, Cell
 
 

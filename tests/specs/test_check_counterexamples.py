@@ -7,13 +7,14 @@ import pytest
 from fsm.config import parse_config
 from specs.bounds import Scaled
 from specs.check import check_case, check_cases
-from specs.checker import HOLDS, UNDETERMINED, VIOLATED, Bounds, Result
+from specs.checker import HOLDS, UNDETERMINED, VIOLATED, Result
 from specs.concrete import Untold, concrete
 from specs.model import CORE, Answer, CrashFrom, World, initial, possible
 from specs.replay import replay
 from specs.save import breaks, pytest_text, scenario_text
 from specs.scenario import run_file
 from specs.scopes import Case, laws_in, say_bounds
+from specs.search import Bounds
 from specs.story import tell_story
 
 FAILS_ONLY = World(claims_fail=False, late=False, crash=CrashFrom.NOTHING)

@@ -6,9 +6,10 @@ from collections import Counter
 
 import pytest
 
-from specs.checker import HOLDS, UNDETERMINED, VIOLATED, Bounds
+from specs.checker import HOLDS, UNDETERMINED, VIOLATED
 from specs.model import CrashFrom
 from specs.scopes import ScopeName, laws_in
+from specs.search import Bounds
 from specs.suites.matrix import REFUSED_AT_SETUP, SAMPLERS, matrix, smoke
 from specs.suites.run import run_cell, run_cells
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from fsm.errors import ConfigError
-from specs.checker import HOLDS, VIOLATED, Bounds, explore
+from specs.checker import HOLDS, VIOLATED, explore
 from specs.more_properties import all_properties_of, only
 from specs.mutants.faults import FAULTS
 from specs.mutants.mutant import hunt
+from specs.search import Bounds
 
 BOUNDS = Bounds(states=20_000)
 SOUND = [fault for fault in FAULTS if fault.refused_for is None]

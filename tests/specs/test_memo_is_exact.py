@@ -8,10 +8,11 @@ from small_runs import laws
 from fsm.prompt_group import MOVE, Tally
 from fsm.state import NONE, GroupClass, State
 from specs.checker import explore
-from specs.memo import Memo
+from specs.memo import of_state
 from specs.model import CORE, World, after, canonical, initial
-from specs.parts import CANONICAL, NAMES, PART, Elsewhere, NotHere, Parts, Reading, noting_reads, written
+from specs.parts import CANONICAL, NAMES, PART, Parts
 from specs.properties import Properties
+from specs.reading import Elsewhere, NotHere, Reading, noting_reads, written
 
 
 def reached_by_the_functions(run, world):
@@ -49,7 +50,7 @@ def test_a_function_runs_again_only_where_it_would_read_something_else():
         runs.append(state)
         return state.trainer.version
 
-    memo = Memo(reading, version)
+    memo = of_state(reading, version)
     first = State()
     other_queue = first._replace(queue=first.queue._replace(groups=3))
     other_version = first._replace(trainer=first.trainer._replace(version=7))
@@ -65,7 +66,7 @@ def test_comparing_states_counts_as_reading_them():
     parts = Parts()
     reading = Reading(parts)
     first = State()
-    memo = Memo(reading, lambda state: state == first)
+    memo = of_state(reading, lambda state: state == first)
 
     with noting_reads():
         answers = [memo(parts.pack(state)) for state in (first, first._replace(ready=(((GroupClass(NONE), 1),),)))]
@@ -87,7 +88,7 @@ def changed(change):
     key = parts.pack(State(tally=HANDS))
     with noting_reads():
         state = reading.open(key)
-        kept, bits = written(state._replace(tally=change(state.tally)), reading)
+        kept, bits, _ = written(state._replace(tally=change(state.tally)), reading)
     return columns_read(reading), parts.unpack(key & kept | bits).tally
 
 

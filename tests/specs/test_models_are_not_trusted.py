@@ -17,8 +17,9 @@ from fsm.table import fire
 from specs.checker import HOLDS, VIOLATED, explore
 from specs.model import CORE, Answer, CrashFrom, World, canonical, possible
 from specs.mutants.mutant import Mutant, Swap, in_place
-from specs.parts import Parts, Reading, noting_reads
+from specs.parts import Parts
 from specs.properties import EVENTUALLY, REFUSED, Edge, Properties, properties_of
+from specs.reading import Reading, noting_reads
 from specs.replay import Unconfirmed
 
 RUN = laws("ready_first", 2, 1, 1, "shrink", 4)

@@ -7,9 +7,10 @@ from itertools import product
 import pytest
 from small_runs import BUILTIN, laws
 
-from specs.checker import HOLDS, UNDETERMINED, VIOLATED, Bounds, explore
+from specs.checker import HOLDS, UNDETERMINED, VIOLATED, explore
 from specs.model import CrashFrom, World
 from specs.properties import properties_of
+from specs.search import Bounds
 
 SCOPES = [
     (sampler, size, window, minimum, pool)
