@@ -1,7 +1,8 @@
 """Asks the sampler, here and nowhere else.
 
 What a custom sampler answers is checked for its type and against the state, and what it raises becomes a
-SamplerError that names it and the method. The built-in ones are evenstep's own, and are taken at their word.
+SamplerError that names it and the method: SystemExit too, which would end the process; a KeyboardInterrupt is its
+user's. The built-in ones are evenstep's own, and are taken at their word.
 """
 
 from __future__ import annotations
@@ -14,20 +15,22 @@ from fsm import pages
 from fsm.errors import SamplerError
 from fsm.laws import Laws
 from fsm.moves import Picks
-from fsm.samplers.protocol import Admission, optional
+from fsm.samplers.protocol import Admission, GroupRecord, LabellingSampler, optional
 from fsm.state import GroupClass, State, View, assembling_step, charged
 
 T = TypeVar("T")
 
 
-def _answer(laws: Laws, method: str, ask: Callable[[], T]) -> T:
+def _answer(laws: Laws, method: str, ask: Callable[[], T], about: str = "") -> T:
     """What `ask` returns; a SamplerError where it raises."""
     try:
         return ask()
-    except Exception as cause:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as cause:
         raise SamplerError(
-            f"sampler {laws.sampler_name}: {method} raised {type(cause).__name__}: {cause}. The run cannot go on "
-            f"without its answer; correct the sampler"
+            f"sampler {laws.sampler_name}: {method} raised {type(cause).__name__}: {cause}{about}. The run cannot "
+            f"go on without its answer; correct the sampler"
         ) from cause
 
 
@@ -139,3 +142,11 @@ def ask_charge(state: State, laws: Laws, group_class: GroupClass) -> int | None:
         what = f"for which no batch is admitted: the dispatch index is {state.gate.dispatch_index}"
     said = f"charges a lost group of {group_class} to step {step}, {what}"
     raise _wrong(laws, method, said, f"an open step with a place left (L4); the version is {version}")
+
+
+def ask_label(laws: Laws, sampler: LabellingSampler, record: GroupRecord) -> int:
+    """The label of a group that is ready."""
+    label, labels = _answer(laws, "label", lambda: (sampler.label(record), sampler.labels), f" for {record}")
+    if type(label) is not int or not 0 <= label < labels:
+        raise _wrong(laws, "label", f"gave {label!r} for {record}", f"0 to {labels - 1} (labels is {labels})")
+    return label

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from fsm import answers, own_moves
 from fsm.answers import Done
+from fsm.ask import ask_label
 from fsm.carry import Book
 from fsm.drive import Drive
 from fsm.effects import Effect, Stopped
@@ -223,18 +224,7 @@ class Core:
             return 0
         if record is None:
             raise IllegalEvent(f"{self.setup.sampler_name} labels groups: GroupFinished must carry a record")
-        try:
-            label = sampler.label(record)
-        except Exception as cause:
-            raise SamplerError(
-                f"sampler {self.setup.sampler_name}: label raised {type(cause).__name__}: {cause} for {record}"
-            ) from cause
-        if type(label) is not int or not 0 <= label < sampler.labels:
-            raise SamplerError(
-                f"sampler {self.setup.sampler_name}: label gave {label!r} for {record}, allowed: 0 to "
-                f"{sampler.labels - 1} (labels is {sampler.labels})"
-            )
-        return label
+        return ask_label(self.laws, sampler, record)
 
 
 def _checked(attempt: object) -> Attempt:

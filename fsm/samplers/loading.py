@@ -23,7 +23,7 @@ from fsm.config_blocks import (
 from fsm.config_values import SamplerTraits
 from fsm.errors import ConfigError
 from fsm.samplers.builtin import InOrder, ReadyFirst, WeightFifo, Windowed
-from fsm.samplers.protocol import DropAccountingSampler, GatedSampler, PromptGroupSampler, labels_of
+from fsm.samplers.protocol import MOST_LABELS, DropAccountingSampler, GatedSampler, PromptGroupSampler, labels_of
 
 _REQUIRED = (
     "admit", "select", "evict", "should_abort_inflight", "is_on_policy", "required_buffer_capacity"
@@ -128,7 +128,8 @@ def _refusing(said: str) -> Iterator[None]:
 
 
 def _construct(found: type[Any], options: dict[str, Any], where: str) -> PromptGroupSampler:
-    signature = inspect.signature(found)
+    with _refusing(f"{where} can't be asked what its constructor takes"):
+        signature = inspect.signature(found)
     try:
         signature.bind(**options)
     except TypeError as cause:
@@ -148,8 +149,11 @@ def _fitting(sampler: object, where: str) -> PromptGroupSampler:
     _require_whole(sampler, _ACCOUNTING, where)
     _require_whole(sampler, _LABELLING, where)
     labels = labels_of(sampler)
-    if type(labels) is not int or labels < 1:
-        raise ConfigError(f"{where}: labels is {labels!r}; allowed: a whole number of at least 1")
+    if type(labels) is not int or not 1 <= labels <= MOST_LABELS:
+        raise ConfigError(
+            f"{where}: labels is {labels!r}; allowed: a whole number from 1 to {MOST_LABELS}. Each label makes classes "
+            f"of its own, so let one stand for a range, as of lengths or rewards"
+        )
     return sampler
 
 
@@ -171,9 +175,11 @@ def traits_of(config: RunConfig) -> SamplerTraits | None:
 
 def traits(config: RunConfig, sampler: PromptGroupSampler) -> SamplerTraits:
     """What setup must know of a sampler. Raises ConfigError where a custom one says nonsense."""
-    accounting = sampler if isinstance(sampler, DropAccountingSampler) else GatedSampler()
     name = sampler_name(config)
     with _refusing(f"sampler {name}: setup failed"):
+        accounting = sampler if isinstance(sampler, DropAccountingSampler) else GatedSampler()
+        uses_pool: object = accounting.uses_replacement_pool
+        closes_short: object = accounting.closes_short_at_exhaustion
         is_on_policy: object = sampler.is_on_policy
         capacity: object = sampler.required_buffer_capacity(config.grpo.num_prompts_per_step)
     if capacity is not None and (type(capacity) is not int or capacity < 0):
@@ -182,8 +188,8 @@ def traits(config: RunConfig, sampler: PromptGroupSampler) -> SamplerTraits:
         )
     return SamplerTraits(
         name=name,
-        uses_replacement_pool=_boolean(name, "uses_replacement_pool", accounting.uses_replacement_pool),
-        closes_short_at_exhaustion=_boolean(name, "closes_short_at_exhaustion", accounting.closes_short_at_exhaustion),
+        uses_replacement_pool=_boolean(name, "uses_replacement_pool", uses_pool),
+        closes_short_at_exhaustion=_boolean(name, "closes_short_at_exhaustion", closes_short),
         is_on_policy=_boolean(name, "is_on_policy", is_on_policy),
         required_buffer_capacity=capacity,
         stamps_bucket=isinstance(config.async_rl.sampler, WeightFifoConfig),

@@ -7,6 +7,9 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from fsm.state import NONE, GroupClass, View
 
+MOST_LABELS = 64
+"""Of a sampler. A label is part of a group's class: the core's cost grows with the classes, a check's much faster."""
+
 
 class Admission(NamedTuple):
     """How a batch is admitted."""
@@ -75,7 +78,7 @@ class LabellingSampler(Protocol):
     """A sampler that sees more of a ready group than its class: one small integer, given when it commits."""
 
     labels: int
-    """How many labels there are; the checker tries every one."""
+    """How many labels there are, from 1 to `MOST_LABELS`; the checker tries every one."""
 
     def label(self, record: GroupRecord) -> int:
         """The label of a group that is ready, from 0 to `labels` - 1."""
@@ -90,7 +93,7 @@ class GatedSampler:
     uses_replacement_pool: bool = True
     closes_short_at_exhaustion: bool = False
     labels: int = 1
-    """How many labels there are; the checker tries every one."""
+    """How many labels there are, from 1 to `MOST_LABELS`; the checker tries every one."""
 
     def label(self, record: GroupRecord) -> int:
         """The label of a group that is ready, from 0 to `labels` - 1."""

@@ -4,7 +4,7 @@ from typing import Any
 
 from fsm.admission_gate import within_window
 from fsm.samplers.builtin import InOrder, ReadyFirst
-from fsm.samplers.protocol import Admission, GatedSampler, GroupRecord
+from fsm.samplers.protocol import MOST_LABELS, Admission, GatedSampler, GroupRecord
 from fsm.state import GroupClass, View
 
 NOT_A_CLASS = 3
@@ -72,6 +72,14 @@ class HalfOfLabelling(Plain):
 
 class NoLabels(Derived):
     labels = 0
+
+
+class AsManyLabelsAsMayBe(Derived):
+    labels = MOST_LABELS
+
+
+class OneLabelTooMany(Derived):
+    labels = MOST_LABELS + 1
 
 
 class NearlyBoolean(Derived):

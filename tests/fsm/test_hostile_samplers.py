@@ -104,6 +104,33 @@ def test_l4_what_it_answers_wrongly_stops_the_run_and_names_it(monkeypatch, meth
     assert method in str(run.core.error)
 
 
+def ends_the_process(*_):
+    raise SystemExit(0)
+
+
+ASKED = ["admit", "select", "evict", "should_abort_inflight", "charge_step_for_lost_group", "label"]
+
+
+@pytest.mark.parametrize("method", ASKED)
+def test_a_sampler_that_would_end_the_process_stops_the_run_as_any_other_error_does(monkeypatch, method):
+    run = world(monkeypatch, **{method: ends_the_process, "labels": 2})
+
+    play(run)
+
+    assert run.status == "stopped"
+    assert isinstance(run.core.error, SamplerError)
+    assert f"custom hostile:Hostile: {method} raised SystemExit: 0" in str(run.core.error)
+
+
+@pytest.mark.parametrize("method", ASKED)
+def test_ctrl_c_while_a_sampler_is_asked_is_its_users(monkeypatch, method):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        play(world(monkeypatch, **{method: interrupted, "labels": 2}))
+
+
 def test_x2_a_gated_sampler_that_charges_nothing_is_told_so_at_the_end(monkeypatch):
     run = world(monkeypatch, charge_step_for_lost_group=lambda s, t, a: None)
 

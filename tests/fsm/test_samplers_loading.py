@@ -67,7 +67,8 @@ WRONG = {
         "has uses_replacement_pool and lacks closes_short_at_exhaustion, charge_step_for_lost_group"
     ),
     "custom_samplers:HalfOfLabelling": "has labels and lacks label",
-    "custom_samplers:NoLabels": "labels is 0; allowed: a whole number of at least 1",
+    "custom_samplers:NoLabels": "labels is 0; allowed: a whole number from 1 to 64",
+    "custom_samplers:OneLabelTooMany": "labels is 65; allowed: a whole number from 1 to 64",
     "custom_samplers:NearlyBoolean": "uses_replacement_pool is 1; allowed: True or False",
     "custom_samplers:PolicyIsAWord": "is_on_policy is 'yes'; allowed: True or False",
     "custom_samplers:CapacityIsText": "required_buffer_capacity returned '4'; allowed: a whole number, or None",
@@ -81,6 +82,10 @@ def test_a_class_that_does_not_fit_is_refused_with_its_target_and_what_is_wrong(
         set_up(config_of(target), 8)
     assert says in str(refused.value)
     assert target in str(refused.value)
+
+
+def test_as_many_labels_as_may_be_are_accepted() -> None:
+    assert set_up(config_of("custom_samplers:AsManyLabelsAsMayBe"), 8).sampler_name.endswith("AsManyLabelsAsMayBe")
 
 
 def test_an_option_that_the_constructor_does_not_take_is_refused_with_what_it_takes() -> None:
@@ -115,6 +120,14 @@ def test_a_property_that_raises_is_refused_as_what_it_is() -> None:
     text = "class Sampler(Plain):\n    is_on_policy = property(lambda self: 1 / 0)"
     with pytest.raises(ConfigError, match="raising_property:Sampler can't be asked what it is: ZeroDivisionError"):
         _with_module("raising_property", text)
+
+
+@pytest.mark.parametrize("error", ["SystemExit(0)", "RuntimeError('no')"])
+def test_a_class_that_cannot_say_what_it_takes_is_refused(error: str) -> None:
+    meta = f"class Meta(type):\n    @property\n    def __signature__(cls): raise {error}"
+    text = f"{meta}\nclass Sampler(Plain, metaclass=Meta): ..."
+    with pytest.raises(ConfigError, match="without_signature:Sampler can't be asked what its constructor takes: "):
+        _with_module("without_signature", text)
 
 
 def test_ctrl_c_while_a_module_is_imported_is_its_users() -> None:
