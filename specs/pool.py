@@ -10,7 +10,11 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
+from types import FrameType
 from typing import TypeVar
+
+_UNWINDING_S = 5.0
+"""How long a process that is not wanted any more may take to end those that it started."""
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -22,6 +26,11 @@ class Interrupted(KeyboardInterrupt):
     def __init__(self, signum: int) -> None:
         super().__init__(signum)
         self.signum = signum
+
+
+def interrupt(signum: int, frame: FrameType | None) -> None:
+    """A handler of signals."""
+    raise Interrupted(signum)
 
 
 def on_processes(
@@ -64,6 +73,55 @@ def _holding(*signals: signal.Signals) -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class ProcessLost(Exception):
+    """A process ended before its work was done."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+        """Its exit code, or minus the number of the signal that ended it."""
+
+
+def apart(work: Callable[[], int]) -> int:
+    """What `work` returns, on a process of its own that is forked off: whatever ends that one, this one goes on.
+
+    Nothing but a number comes back, since reading anything else could run code of the work's here. The process hears
+    no Ctrl-C, and ends with this one, or once it has answered, whatever threads the work left. Raises ProcessLost.
+    """
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe()
+    process = context.Process(target=_work_apart, args=(work, here, there))
+    with here:
+        with there, _holding(signal.SIGINT, signal.SIGTERM):
+            process.start()
+        try:
+            answer: int = here.recv()
+        except EOFError:
+            process.join()
+            raise ProcessLost(process.exitcode or 0) from None
+        except BaseException:
+            process.terminate()
+            process.join(_UNWINDING_S)
+            raise
+        finally:
+            process.kill()
+            process.join()
+    return answer
+
+
+def _work_apart(work: Callable[[], int], here: Connection, there: Connection) -> None:
+    """In the process: SIGTERM ends processes that the work has in turn, and then this one."""
+    here.close()
+    signal.signal(signal.SIGTERM, interrupt)
+    _begin(there)
+    try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
+        there.send(work())
+    except Interrupted as stop:
+        signal.signal(stop.signum, signal.SIG_DFL)
+        signal.raise_signal(stop.signum)
 
 
 def _begin(lifeline: Connection) -> None:

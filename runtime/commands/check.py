@@ -14,10 +14,9 @@ from rich.console import Console
 from typer.core import TyperCommand
 
 from runtime.commands.check_all import check_all
-from runtime.commands.check_ending import TOOL_FAILED, ending_at_signals, fail, saying_why_it_ends
-from runtime.commands.check_input import Given, read_given
+from runtime.commands.check_ending import TOOL_FAILED, asking_apart, ending_at_signals, fail, saying_why_it_ends
+from runtime.commands.check_input import Given, load_given, read_given
 from runtime.commands.check_output import Outputs, refuse_outputs, save_story, write_reports
-from specs.blame import blaming
 from specs.check import Checked, Finding, check_cases
 from specs.checker import EXIT, VIOLATED, Result
 from specs.search import Bounds
@@ -77,8 +76,11 @@ def check(
     """Prove that a configuration cannot hang, miscount, lose a prompt or train one twice, within stated bounds.
 
     The configuration is scaled down to a few small cases that keep what matters, and every state of those is gone
-    through: whatever rollouts, trainer and crashes do, at any time. Exits with 0 if all properties hold, 2 if one is
-    violated, 3 if a bound was hit before that could be told, 1 if the input is wrong or evenstep itself failed.
+    through: whatever rollouts, trainer and crashes do, at any time.
+
+    Exit codes: 0 all properties hold, 2 one is violated, 3 a bound was hit before that could be told, 1 there is no
+    verdict: the command, the configuration or the sampler is refused, the sampler ended its process, or evenstep
+    itself failed; 130 and 143 it was ended by Ctrl-C or SIGTERM.
 
     Example: evenstep check examples/windowed.yaml
     """
@@ -94,10 +96,14 @@ def check(
             }  # fmt: skip
             _refuse_beside_all([name for name, value in given_too.items() if value not in (None, [], False)])
             raise typer.Exit(check_all(scope, bounds, processes, as_json))
-        with blaming(sampler or f"of {config}"):
-            given = read_given(config, sampler, sampler_option or [], check_setup=setup_checks)
-            refuse_outputs(outputs, given.read)
-            raise typer.Exit(EXIT[_check(config, given, outputs, scope, bounds, processes, as_json)])
+        given = read_given(config, sampler, sampler_option or [], check_setup=setup_checks)
+
+        def work() -> int:
+            loaded = load_given(given, check_setup=setup_checks)
+            refuse_outputs(outputs, loaded.read)
+            return EXIT[_check(config, loaded, outputs, scope, bounds, processes, as_json)]
+
+        raise typer.Exit(work() if given.target is None else asking_apart(given.target, work))
 
 
 def _refuse_beside_all(options: Sequence[str]) -> None:

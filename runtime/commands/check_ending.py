@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+import sys
+import traceback
+from collections.abc import Callable, Iterator
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from types import FrameType
 from typing import NoReturn
 
 import typer
+from rich.console import Console
+from rich.control import Control
+from rich.segment import ControlType
 
 from fsm.errors import ConfigError, SamplerError
 from runtime.commands.written import NotWritten
-from specs.pool import Interrupted
+from specs.blame import blaming
+from specs.pool import Interrupted, ProcessLost, apart, interrupt
 from specs.replay import Unconfirmed
 
 TOOL_FAILED = 1
@@ -45,11 +50,66 @@ def saying_why_it_ends() -> Iterator[None]:
         )
 
 
+def asking_apart(sampler: str, work: Callable[[], int]) -> int:
+    """The exit code of work that asks a custom sampler, done on a process of its own.
+
+    The sampler's code runs there and nowhere else, so that no way of ending the process it is asked in passes for a
+    verdict.
+    """
+
+    def blamed() -> int:
+        with blaming(sampler):
+            return work()
+
+    try:
+        return apart(lambda: _said(blamed))
+    except ProcessLost as lost:
+        _tidy_terminal()
+        fail(
+            f"sampler {sampler} ended the process that it was asked in, {_how(lost.code)}: there is no verdict. "
+            f"Correct the sampler: it may raise errors, and it may not end the process"
+        )
+    except Interrupted:
+        _tidy_terminal()
+        raise
+
+
+def _said(work: Callable[[], int]) -> int:
+    """The exit code that work comes to, where nothing else may come out: what it raises is said or shown."""
+    try:
+        try:
+            with saying_why_it_ends():
+                code = work()
+        except typer.Exit as ended:
+            code = ended.exit_code
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return TOOL_FAILED  # whoever read the output has seen enough
+    except Exception:
+        traceback.print_exc()
+        return TOOL_FAILED
+    return code
+
+
+def _how(code: int) -> str:
+    """How a process ended, from its code."""
+    if code >= 0:
+        return f"with exit code {code}"
+    memory = ", or was killed from outside, as where memory is short" if code == -signal.SIGKILL else ""
+    return f"by {signal.Signals(-code).name}{memory}"
+
+
+def _tidy_terminal() -> None:
+    """A process that ended at once leaves a line that says how far it was, and no cursor."""
+    terminal = Console(stderr=True)
+    terminal.control(Control(ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2), ControlType.SHOW_CURSOR))
+
+
 @contextmanager
 def ending_at_signals() -> Iterator[None]:
     """Ctrl-C and SIGTERM end the command at once, with 130 and 143; a signal that is ignored stays so."""
     heard = [each for each in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(each) is not signal.SIG_IGN]
-    before = [(each, signal.signal(each, _interrupt)) for each in heard]
+    before = [(each, signal.signal(each, interrupt)) for each in heard]
     try:
         yield
     except Interrupted as stop:
@@ -60,7 +120,3 @@ def ending_at_signals() -> Iterator[None]:
     finally:
         for each, handler in before:
             signal.signal(each, handler)
-
-
-def _interrupt(signum: int, frame: FrameType | None) -> None:
-    raise Interrupted(signum)

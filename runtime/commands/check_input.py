@@ -38,13 +38,19 @@ class Given(NamedTuple):
     num_prompts: int | None
     """Of an epoch; None where the file does not say."""
     read: tuple[Path, ...]
-    """The files that it is read from: the configuration, and a custom sampler's own."""
+    """The files that it is read from: the configuration and, once it is loaded, a custom sampler's own."""
     kept: tuple[Kept, ...] = ()
     """What is checked otherwise than given, before anything is scaled."""
 
+    @property
+    def target(self) -> str | None:
+        """Of a custom sampler; None for a built-in one."""
+        sampler = self.config.async_rl.sampler
+        return sampler.target if isinstance(sampler, CustomConfig) else None
+
 
 def read_given(path: Path | None, sampler: str | None, options: Sequence[str], *, check_setup: bool) -> Given:
-    """Read it, and refuse what setup refuses. Raises ConfigError."""
+    """Read it, and refuse what the configuration alone shows; no custom sampler is loaded. Raises ConfigError."""
     document = copy.deepcopy(DEFAULT_RUN) if path is None else read_document(path)
     model: type[RunConfig] = Settings
     num_prompts: int | None = None
@@ -63,13 +69,22 @@ def read_given(path: Path | None, sampler: str | None, options: Sequence[str], *
     elif options:
         raise ConfigError(f"--sampler-option {options[0]} goes with --sampler module:ClassName")
     config = parse_config(document, model=model, check=check_setup)
-    setup = set_up(config, num_prompts or config.grpo.num_prompts_per_step, check=check_setup)
-    read = _files_of(config, type(setup.sampler)) if path is None else (path, *_files_of(config, type(setup.sampler)))
     name = "the default run" if path is None else str(path)
-    kept: tuple[Kept, ...] = ()
-    if not check_setup and _is_refused(config):
-        config, kept = _without_floor(config)
-    return Given(name, config, sampler_name(config), num_prompts, read, kept)
+    return Given(name, config, sampler_name(config), num_prompts, () if path is None else (path,))
+
+
+def load_given(given: Given, *, check_setup: bool) -> Given:
+    """The same with its sampler loaded, which is the first that runs of a custom one.
+
+    Raises ConfigError for what setup refuses. What is checked although setup refuses it has a low floor.
+    """
+    config = given.config
+    setup = set_up(config, given.num_prompts or config.grpo.num_prompts_per_step, check=check_setup)
+    loaded = given._replace(read=(*given.read, *_files_of(config, type(setup.sampler))))
+    if check_setup or not _is_refused(config):
+        return loaded
+    config, kept = _without_floor(config)
+    return loaded._replace(config=config, kept=kept)
 
 
 def _is_refused(config: RunConfig) -> bool:

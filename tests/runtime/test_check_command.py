@@ -7,9 +7,8 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from check_helpers import checked
 
-from runtime.cli import app
 from specs.scenario import run_file
 
 ROOT = Path(__file__).parents[2]
@@ -22,11 +21,11 @@ async_rl:
 
 
 @pytest.fixture
-def check(monkeypatch):
+def check(monkeypatch, capfd):
     monkeypatch.chdir(ROOT)
 
     def run(*args: object):
-        return CliRunner().invoke(app, ["check", "--jobs", "1", "--scope", "quick", *map(str, args)])
+        return checked(capfd, "--jobs", "1", "--scope", "quick", *map(str, args))
 
     return run
 

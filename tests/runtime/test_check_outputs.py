@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from typer.testing import CliRunner
-
-from runtime.cli import app
+from check_helpers import checked
 
 SAMPLER = """
 from fsm.samplers.builtin import ReadyFirst
@@ -18,11 +16,11 @@ class Waits(ReadyFirst):
 
 
 @pytest.fixture
-def check(monkeypatch, tmp_path):
+def check(monkeypatch, tmp_path, capfd):
     monkeypatch.chdir(tmp_path)
 
     def run(*args: str):
-        return CliRunner().invoke(app, ["check", "--jobs", "1", "--scope", "quick", *args])
+        return checked(capfd, "--jobs", "1", "--scope", "quick", *args)
 
     return run
 

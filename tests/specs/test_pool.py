@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import signal
+import threading
 import time
 
 import pytest
 
-from specs.pool import on_processes
+from specs.pool import Interrupted, ProcessLost, apart, interrupt, on_processes
 
 
 def half(number: int) -> float:
@@ -40,3 +43,54 @@ def test_work_that_is_not_wanted_any_more_ends_at_once():
 
     assert time.monotonic() - began_s < 10
     assert set(multiprocessing.active_children()) <= before
+
+
+def test_work_done_apart_answers_with_its_number_and_changes_nothing_here():
+    changed: list[int] = []
+
+    def work() -> int:
+        changed.append(os.getpid())
+        return 7
+
+    assert apart(work) == 7
+    assert changed == []
+
+
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        (lambda: os._exit(0), 0),
+        (lambda: os._exit(3), 3),
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), -signal.SIGKILL),
+        (lambda: os.kill(os.getpid(), signal.SIGTERM), -signal.SIGTERM),
+    ],
+)
+def test_work_done_apart_that_ends_its_process_is_lost_with_the_code(end, code):
+    with pytest.raises(ProcessLost) as lost:
+        apart(end)
+    assert lost.value.code == code
+
+
+def test_work_done_apart_ends_at_once_where_it_is_not_wanted_any_more():
+    def never() -> int:
+        while True:
+            time.sleep(600)
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        began_s = time.monotonic()
+        with pytest.raises(Interrupted):
+            apart(never)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert time.monotonic() - began_s < 4
+    assert not multiprocessing.active_children()
+
+
+def test_a_thread_that_work_done_apart_leaves_does_not_keep_the_answer():
+    def work() -> int:
+        threading.Thread(target=threading.Event().wait).start()
+        return 1
+
+    assert apart(work) == 1
