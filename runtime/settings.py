@@ -7,6 +7,7 @@ DESIGN section 6 for `grpo` and `async_rl`; `--set` changes either. Nothing here
 from __future__ import annotations
 
 import copy
+import difflib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -247,7 +248,10 @@ def read_document(path: Path) -> dict[str, Any]:
     try:
         document = load_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"the configuration {path} cannot be read: {error.strerror or error}") from None
+        raise ConfigError(
+            f"the configuration {path} cannot be read: {error.strerror or error}{_meant(path)}. Name a YAML file: "
+            f"`evenstep config` prints every key that a file may have, and without a file it is the default run"
+        ) from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"the configuration {path} is not YAML: {error}") from None
     if document is None:
@@ -255,6 +259,18 @@ def read_document(path: Path) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise ConfigError(f"the configuration {path} holds a {type(document).__name__}; allowed: a mapping of blocks")
     return document
+
+
+def _meant(path: Path) -> str:
+    """The file that may be meant: the configuration in a run's directory, or one with nearly that name."""
+    if path.is_dir():
+        inside = path / "config.yaml"
+        return f" (did you mean {inside}?)" if inside.is_file() else ""
+    for folder in (path.parent, Path("examples")):
+        files = {file.name: file for file in (*folder.glob("*.yaml"), *folder.glob("*.yml"))}
+        for near in difflib.get_close_matches(path.name, files, n=1):
+            return f" (did you mean {files[near]}?)"
+    return ""
 
 
 def _apply_override(document: dict[str, Any], override: str) -> None:

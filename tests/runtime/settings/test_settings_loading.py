@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
+from typer.testing import CliRunner
 
 from fsm.errors import ConfigError
 from fsm.setup import set_up
+from runtime.cli import app
 from runtime.settings import Settings, load_settings
 
 
@@ -92,3 +94,36 @@ def test_it_is_imported_without_torch(module: str) -> None:
     """The controller's process and the command line must not pay for torch."""
     program = f"import sys, {module}; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize(
+    ("given", "there", "meant"),
+    [
+        ("wnidowed.yaml", "windowed.yaml", "windowed.yaml"),
+        ("windowed.yaml", "examples/windowed.yaml", "examples/windowed.yaml"),
+        ("runs/windowed", "runs/windowed.yml", "runs/windowed.yml"),
+        ("runs/first", "runs/first/config.yaml", "runs/first/config.yaml"),
+    ],
+)
+def test_a_file_that_is_not_there_is_refused_with_the_one_that_may_be_meant(
+    given: str, there: str, meant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = Path(there)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch()
+    with pytest.raises(ConfigError, match=rf"{given} cannot be read: .*did you mean {meant}\?"):
+        load_settings(Path(given))
+
+
+@pytest.mark.parametrize("command", ["train", "check"])
+def test_a_command_without_its_file_says_how_one_is_made(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, [command, "missing.yaml"])
+    assert result.exit_code != 0
+    assert "missing.yaml cannot be read: No such file or directory" in result.stderr
+    assert "`evenstep config` prints every key that a file may have" in result.stderr
+    assert "without a file it is the default run" in result.stderr
+    assert "did you mean" not in result.stderr
