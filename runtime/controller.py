@@ -39,6 +39,7 @@ from runtime.pumps.sync import SyncPump
 from runtime.pumps.training import TrainingPump
 from runtime.run_recorder import RunRecorder
 from runtime.settings import Settings
+from runtime.starting import begun_in
 from runtime.summary import balance_sheet, closed_steps
 from runtime.tracing.header import make_header
 from runtime.tracing.parts import trace_path
@@ -234,6 +235,7 @@ class Controller:
         plan, core = self._plan, control.core
         before = await self._validate(fleet, recorder, "before", core.state.trainer.version)
         self._control = control
+        begun_in(plan.output)
         gc.freeze()  # what is there by now stays for the run, and going through it would stop the loop for 30 ms
         began_s, began_cpu_s = time.monotonic(), time.process_time()
         pumps.clock.watch()

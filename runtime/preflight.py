@@ -37,6 +37,7 @@ from runtime.settings import (
     TransferQueuePlaneConfig,
     WeightSyncConfig,
 )
+from runtime.starting import start_problems
 from runtime.tasks.config import DataConfig
 from runtime.tasks.errors import DataFailure, TaskError
 from runtime.tasks.load import load_task
@@ -193,14 +194,10 @@ def output_problems(output: Path, *, resume: bool) -> Iterator[str]:
             pass
     except OSError as error:
         yield f"{output} cannot be written ({error.strerror}); correct its permissions or its disk, or name another"
-    found = sorted(path.name for path in output.iterdir())
-    if found and not resume:
-        more = f" and {len(found) - 3} more" if len(found) > 3 else ""
-        yield (
-            f"{output} is not empty ({', '.join(found[:3])}{more}): two runs would be mixed; name another directory, "
-            "empty it, or resume the run that is in it"
-        )
-    if resume and not list_checkpoints(output / CHECKPOINTS):
+        return
+    if not resume:
+        yield from start_problems(output)
+    elif not list_checkpoints(output / CHECKPOINTS):
         yield (
             f"{output} holds no checkpoint: there is nothing to resume; name the directory of a run that wrote one "
             "(checkpointing.enabled), or start anew in another"

@@ -29,6 +29,7 @@ from runtime.plot import plot_run
 from runtime.preflight import Counted, needs_of, preflight
 from runtime.ray_session import ray_session
 from runtime.settings import SMOLLM2, TINY, Settings, TransferQueuePlaneConfig
+from runtime.starting import CONFIG, MODEL, starting_in
 from runtime.summary import Summary, make_summary
 from runtime.tasks.errors import DataFailure, TaskError
 from runtime.tasks.load import load_task
@@ -57,7 +58,7 @@ class InterruptedAtStart(EvenstepError):
     """The run was interrupted before it had begun: nothing was trained, and a checkpoint is as it was."""
 
     def __init__(self) -> None:
-        super().__init__("interrupted before the run had begun: nothing was trained")
+        super().__init__("interrupted before the run had begun: nothing was trained; it may be started again")
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,11 +191,15 @@ def run_on_ray(
     names = Names(settings.cluster.run_name or time.strftime("run-%Y%m%d-%H%M%S"), settings.cluster.namespace)
     listener(Notice(f"run {names.run} in {output}; evenstep status --run {names.run} says where it stands"))
     listener(Notice(f"counting the prompts and preparing the model {settings.policy.model_name}"))
-    model_directory = _prepare_model(settings, output / "model", listener)
-    _make_directory(output, settings)
-    plan = RunPlan(settings, names, num_prompts, held_out, model_directory, output.resolve(), resume)
-    with _sigterm_interrupts():
-        return drive(plan, listener)
+    with starting_in(output) as removed:
+        if removed:
+            listener(Notice(f"the last run that started in {output} never began: removed its {', '.join(removed)}"))
+        model_directory = _prepare_model(settings, output / MODEL, listener)
+        config = yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False)
+        (output / CONFIG).write_text(config, encoding="utf-8")
+        plan = RunPlan(settings, names, num_prompts, held_out, model_directory, output.resolve(), resume)
+        with _sigterm_interrupts():
+            return drive(plan, listener)
 
 
 @contextmanager
@@ -260,16 +265,6 @@ def _failed(error: BaseException) -> RunFailed:
     while isinstance(cause, RayTaskError) and cause.cause is not None:
         cause = cause.cause
     return RunFailed(f"the run failed: {cause if isinstance(cause, SELF_EXPLANATORY) else error}")
-
-
-def _make_directory(output: Path, settings: Settings) -> None:
-    """The run's directory, with its configuration."""
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"--output {output}: the directory can't be made: {error}; name another one") from error
-    config = yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False)
-    (output / "config.yaml").write_text(config, encoding="utf-8")
 
 
 def _prepare_model(settings: Settings, directory: Path, listener: Listener) -> Path:

@@ -26,6 +26,7 @@ from runtime.preflight import (
 )
 from runtime.run import check_run
 from runtime.settings import Settings, load_settings
+from runtime.starting import begun_in, starting_in
 from runtime.tasks.config import DataConfig, JsonlTaskConfig, ReverseTaskConfig
 
 CONFIG = {
@@ -210,6 +211,82 @@ def test_a_file_in_the_way_is_told(tmp_path: Path) -> None:
 @pytest.mark.skipif(not Path("/proc/sys").is_dir(), reason="needs a directory that even root cannot write")
 def test_a_directory_that_cannot_be_written_is_told() -> None:
     assert "cannot be written" in next(output_problems(Path("/proc/sys"), resume=True))
+
+
+# A start that came to nothing
+
+
+def start_and_end_with(output: Path, error: BaseException) -> None:
+    with starting_in(output):
+        (output / "model").mkdir()
+        (output / "model" / "model.safetensors").touch()
+        (output / "config.yaml").touch()
+        raise error
+
+
+def unbegun(output: Path) -> Path:
+    """A directory as a run leaves it that is killed while it starts."""
+    with pytest.raises(KeyboardInterrupt):
+        start_and_end_with(output, KeyboardInterrupt())
+    return output
+
+
+def test_what_a_run_that_never_began_has_left_is_replaced_by_the_next(tmp_path: Path) -> None:
+    output = unbegun(tmp_path / "run")
+    assert list(output_problems(output, resume=False)) == []
+    with starting_in(output) as removed:
+        assert removed == ["config.yaml", "model"]
+        assert [path.name for path in output.iterdir()] == ["not-begun"]
+
+
+def test_what_no_start_made_is_kept_and_named(tmp_path: Path) -> None:
+    output = unbegun(tmp_path / "run")
+    (output / "notes.txt").write_text("mine", encoding="utf-8")
+    [problem] = output_problems(output, resume=False)
+    assert "never began, and holds notes.txt beside" in problem
+    with pytest.raises(ConfigError, match=r"holds notes\.txt beside"), starting_in(output):
+        pass
+    assert (output / "notes.txt").read_text(encoding="utf-8") == "mine"
+    assert (output / "model" / "model.safetensors").exists()
+
+
+def test_a_directory_of_the_same_files_without_the_mark_of_a_start_is_left_alone(tmp_path: Path) -> None:
+    output = unbegun(tmp_path / "run")
+    begun_in(output)
+    [problem] = output_problems(output, resume=False)
+    assert "is not empty (config.yaml, model)" in problem
+    with starting_in(output) as removed:  # as a run that is resumed does
+        assert removed == []
+    assert sorted(path.name for path in output.iterdir()) == ["config.yaml", "model"]
+
+
+def test_a_link_among_what_was_left_is_removed_and_what_it_leads_to_is_kept(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    output = unbegun(tmp_path / "run")
+    (output / "wandb").symlink_to(mine, target_is_directory=True)
+    with starting_in(output) as removed:
+        assert "wandb" in removed
+    assert mine.is_dir()
+
+
+def test_a_run_that_starts_at_this_moment_is_not_disturbed(tmp_path: Path) -> None:
+    with starting_in(tmp_path):
+        (tmp_path / "config.yaml").touch()
+        [problem] = output_problems(tmp_path, resume=False)
+        assert "a run that starts at this moment" in problem
+        with pytest.raises(ConfigError, match="starts at this moment"), starting_in(tmp_path):
+            pass
+        assert (tmp_path / "config.yaml").exists()
+
+
+@pytest.mark.parametrize("there", ["", "run", "run/deep"])
+def test_a_start_that_is_refused_leaves_what_was_there_and_no_more(there: str, tmp_path: Path) -> None:
+    (tmp_path / there).mkdir(parents=True, exist_ok=True)
+    before = set(tmp_path.rglob("*"))
+    with pytest.raises(ConfigError, match="too long"):
+        start_and_end_with(tmp_path / "run" / "deep", ConfigError("too long"))
+    assert set(tmp_path.rglob("*")) == before
 
 
 # The machine

@@ -10,6 +10,7 @@ from ray_helpers import ON_POLICY, run, settings_of
 
 from fsm.errors import ConfigError
 from runtime.messages import Message, Notice
+from runtime.preflight import output_problems
 from runtime.run import InterruptedAtStart, RunFailed, run_on_ray
 from runtime.settings import Settings
 
@@ -66,6 +67,27 @@ def test_an_interrupt_while_the_model_is_loaded_ends_the_run_at_once(model: Path
     assert "loading the model (trainer ranks: 1, generation workers: 1, engine: torch)" in told
     assert not any("held-out" in text for text in told)
     assert not list(tmp_path.glob("checkpoints/*"))
+
+
+def test_the_same_run_starts_anew_where_it_was_interrupted_before_it_began(tmp_path: Path) -> None:
+    settings = settings_of({**ON_POLICY, "warmup.steps": "1"}, steps=1)
+    output = tmp_path / "run"
+    told: list[str] = []
+
+    def interrupt(message: Message) -> None:
+        if isinstance(message, Notice) and message.text.startswith("loading the model"):
+            raise KeyboardInterrupt
+
+    def tell(message: Message) -> None:
+        told.append(message.text if isinstance(message, Notice) else "")
+
+    with pytest.raises(InterruptedAtStart, match="it may be started again"):
+        run_on_ray(settings, output, 4, 0, False, interrupt)
+    assert (output / "config.yaml").exists()
+    assert list(output_problems(output, resume=False)) == []
+    assert run_on_ray(settings, output, 4, 0, False, tell).status == "completed"
+    assert any("never began: removed its config.yaml, model" in text for text in told)
+    assert "is not empty" in next(output_problems(output, resume=False))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,130 @@
+"""The directory of a run while it starts, so that a start which came to nothing is in nobody's way.
+
+A run that starts in a directory that holds nothing puts a mark there before anything else, locks it for as long as its
+process lives, and takes it away when it begins. So what lies beside a mark that nobody locks was left by a start, and
+the next one removes it. Without a mark nothing is ever removed, nor what no start makes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from fsm.errors import ConfigError
+from runtime.metric_writers import METRICS_FILE
+from runtime.tracing.parts import trace_path
+
+MARK = "not-begun"
+CONFIG, MODEL = "config.yaml", "model"
+_SAYS = "The run in this directory has not begun: the next `evenstep train --output` here removes what this one left.\n"
+
+
+def _made_at_start(output: Path) -> set[str]:
+    """Names of all that is made there before a run begins."""
+    return {MARK, CONFIG, MODEL, METRICS_FILE, trace_path(output, 0).name, "tensorboard", "wandb"}
+
+
+def start_problems(output: Path) -> Iterator[str]:
+    """Why a new run can't start in a directory: what it holds is none of a start's, or of one that is going on."""
+    found = sorted(path.name for path in output.iterdir())
+    if MARK not in found:
+        if found:
+            yield (
+                f"{output} is not empty ({_listed(found)}): two runs would be mixed; name another directory, empty it, "
+                "or resume the run that is in it"
+            )
+        return
+    others = [name for name in found if name not in _made_at_start(output)]
+    if others:
+        yield (
+            f"{output} was left by a run that never began, and holds {_listed(others)} beside, which that run did not "
+            "make and a new one does not remove: move it away, or name another directory"
+        )
+    try:
+        with (output / MARK).open("ab") as mark:
+            _lock(mark)
+    except OSError as error:
+        yield (
+            f"{output} is the directory of a run that starts at this moment ({error.strerror}): wait for it, name "
+            "another, or remove this one if no run is there"
+        )
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"{', '.join(names[:3])}{more}"
+
+
+def _lock(mark: IO[bytes]) -> None:
+    """Until the file is closed. Raises BlockingIOError where it is locked, and OSError where files can't be."""
+    fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@contextmanager
+def starting_in(output: Path) -> Iterator[list[str]]:
+    """The directory of a run from its start to its end, made where it is not there; the names of what was removed.
+
+    A directory that holds something and no mark, as of a run that is resumed, is left as it is. A ConfigError leaves
+    neither a mark nor a directory that was made here.
+
+    Raises ConfigError where it can't be made, and as `start_problems` tells.
+    """
+    made = [folder for folder in (output, *output.parents) if not folder.exists()]
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--output {output}: the directory can't be made: {error}; name another one") from error
+    if any(output.iterdir()) and not (output / MARK).exists():
+        yield []
+        return
+    problems = list(start_problems(output))
+    if problems:
+        raise ConfigError("\n  - ".join(["the run cannot start:", *problems]))
+    with (output / MARK).open("ab") as mark:
+        try:
+            _lock(mark)
+        except BlockingIOError:
+            raise ConfigError(
+                f"the run cannot start: another one has just started in {output}; name another directory"
+            ) from None
+        except OSError:
+            pass  # a file system without locks: only the next start would need one, and it is refused
+        mark.truncate(0)
+        mark.write(_SAYS.encode("ascii"))
+        mark.flush()
+        try:
+            yield _removed(output)
+        except ConfigError:
+            if (output / MARK).exists():
+                _leave_nothing(output, made)
+            raise
+
+
+def _leave_nothing(output: Path, made: list[Path]) -> None:
+    """Of a start that was refused; `made` are the directories that it made, the innermost first."""
+    _removed(output)
+    begun_in(output)
+    for folder in made:
+        if any(folder.iterdir()):
+            return
+        folder.rmdir()
+
+
+def _removed(output: Path) -> list[str]:
+    """Remove what a start left beside its mark; its names."""
+    left = sorted(path for path in output.iterdir() if path.name in _made_at_start(output) - {MARK})
+    for path in left:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    return [path.name for path in left]
+
+
+def begun_in(output: Path) -> None:
+    """Take the mark away: what is there from now on is a run's."""
+    (output / MARK).unlink(missing_ok=True)
