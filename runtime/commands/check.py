@@ -19,10 +19,10 @@ from runtime.commands.check_input import Given, load_given, read_given
 from runtime.commands.check_output import Outputs, refuse_outputs, save_story, write_reports
 from specs.check import Checked, Finding, check_cases
 from specs.checker import EXIT, VIOLATED, Result
-from specs.search import Bounds
 from specs.concrete import Concrete, Untold, concrete
 from specs.reports import check_values, sentence
 from specs.scopes import Case, ScopeName, cases_of, say_bounds
+from specs.search import Bounds
 from specs.story import tell_story
 
 _USAGE_ERROR: Any = typer.BadParameter.__base__

@@ -10,8 +10,8 @@ from contextlib import closing
 import typer
 
 from specs.checker import EXIT, HOLDS, UNDETERMINED, VIOLATED
-from specs.search import Bounds
 from specs.scopes import ScopeName
+from specs.search import Bounds
 from specs.suites.matrix import REFUSED_AT_SETUP, matrix
 from specs.suites.run import Line, run_cells
 
