@@ -16,16 +16,18 @@ import numpy as np
 from specs.memo import Memo
 from specs.model import CORE_FAULTS
 from specs.parts import CHECKPOINT, WORD, WORDS
-from specs.rows import Column, Numbers, Rows, RowSet, key_of, places, rows_of, taken
+from specs.rows import Column, Numbers, Rows, RowSet, keys_of, places, rows_of, taken
 
 R = TypeVar("R")
 
 _TABLE = np.uint64(CHECKPOINT % WORD)
 """Where in a row's last word the number of its table stands: no function reads what stands there in a key."""
 
-
 _LOOK_EVERY = 64
 """Functions that are run between two looks."""
+
+_FEW = 128
+"""So few rows are looked up one by one: an array is not worth its setting up."""
 
 
 class Fault(Exception):
@@ -44,7 +46,11 @@ class Lookup(Generic[R]):
         while there is much to learn, and may raise."""
         self._store, self._look, self._words = store, look, words
         self._memos: list[Memo[R]] = []
+        self._entries = 0
         self._known = RowSet(words)
+        """The entries, by number, but for those that were learned since."""
+        self._since: list[tuple[int, int]] = []
+        """The table and the key of each entry that was learned since."""
         self._masks = Column(np.empty((0, words), np.uint64))
         """Per table the bits of a row that its function read."""
         self._read_so_far = Column(np.empty((0, words), np.uint64))
@@ -55,6 +61,8 @@ class Lookup(Generic[R]):
         """Per function its first table; -1 where there is none."""
         self._tables: dict[tuple[int, int], int] = {}
         """The number of a table by its function and mask."""
+        self._owner: list[int] = []
+        """Per table its function."""
         self._chains: dict[int, list[int]] = {}
         """Per function its tables."""
         self._hits = np.empty(0, np.int64)
@@ -68,21 +76,25 @@ class Lookup(Generic[R]):
         return len(self._memos) - 1
 
     def __call__(self, functions: Numbers, rows: Rows) -> Numbers:
-        """Per row the entry of its function. Raises Fault for the first row whose function raises."""
-        entries = self._find(functions, rows)
-        missing = places(entries < 0)
-        while missing.size:  # what some of them teach, the others need not learn
-            self._learn(missing[self._unlike(functions[missing], rows[missing])], functions, rows)
+        """Per row the entry of its function. Raises Fault for a row whose function raises."""
+        entries = np.full(len(rows), -1, np.int64)
+        missing = np.arange(len(rows))
+        while missing.size > _FEW:
             entries[missing] = self._find(functions[missing], rows[missing])
             missing = missing[entries[missing] < 0]
+            if missing.size > _FEW:  # what some of them teach, the others need not learn
+                self._learn(missing[self._unlike(functions[missing], rows[missing])], functions, rows, entries)
+                missing = missing[entries[missing] < 0]
+        self._learn(missing, functions, rows, entries)
         return entries
 
     def _find(self, functions: Numbers, rows: Rows) -> Numbers:
+        self._take_in()
         entries = np.full(len(rows), -1, np.int64)
         tables = self._first[functions]
         looking = places(tables >= 0)
         tables = tables[looking]
-        while looking.size:
+        while looking.size > _FEW:
             found = self._known.find(self._read(tables, taken(rows, looking)))
             entries[looking] = found
             self._hits += np.bincount(tables[found >= 0], minlength=len(self._hits))
@@ -99,31 +111,31 @@ class Lookup(Generic[R]):
     def _read(self, tables: Numbers, rows: Rows) -> Rows:
         return _marked(taken(self._masks.all, tables) & rows, tables)
 
-    def _learn(self, missing: Numbers, functions: Numbers, rows: Rows) -> None:
-        tables: list[int] = []
-        keys: list[int] = []
+    def _learn(self, missing: Numbers, functions: Numbers, rows: Rows, entries: Numbers) -> None:
+        """The entries of some rows, one by one."""
         results: list[R] = []
-        touched: set[int] = set()
         try:
-            for place in missing.tolist():
-                if len(keys) % _LOOK_EVERY == 0:
-                    self._look()
-                function, key = int(functions[place]), key_of(rows[place])
+            for place, function, key in zip(
+                missing.tolist(), functions[missing].tolist(), keys_of(rows[missing]), strict=True
+            ):
                 memo = self._memos[function]
-                if memo.known(key) is None:
+                entry = memo.find(key)
+                if entry < 0:
+                    if len(results) % _LOOK_EVERY == 0:
+                        self._look()
                     try:
-                        result, mask = memo.learn(key)
+                        result, mask = memo.run(key)
                     except CORE_FAULTS as fault:
                         raise Fault(place, fault) from fault
-                    tables.append(self._table(function, mask))
-                    touched.add(function)
-                    keys.append(key)
+                    entry = self._entries
+                    memo.remember(key, mask, entry)
+                    self._entries += 1
+                    self._since.append((self._table(function, mask), key))
                     results.append(result)
+                entries[place] = entry
         finally:
-            if keys:
-                self._known.add(self._read(np.array(tables), rows_of(keys, self._words)))
+            if results:
                 self._store(results)
-                self._chain(touched)
 
     def _table(self, function: int, mask: int) -> int:
         table = self._tables.get((function, mask))
@@ -131,17 +143,23 @@ class Lookup(Generic[R]):
             table = self._tables[function, mask] = self._masks.size
             self._masks.extend(rows_of([mask], self._words))
             self._next, self._hits = np.append(self._next, -1), np.append(self._hits, 0)
-            before = self._chains.setdefault(function, [])
-            self._read_so_far.all[function] = self._masks.all[table] | (
-                self._read_so_far.all[function] if before else 0
-            )
-            before.append(table)
+            self._owner.append(function)
+            chain = self._chains.setdefault(function, [])
+            before = self._read_so_far.all[function] if chain else np.uint64(0)
+            self._read_so_far.all[function] = self._masks.all[table] | before
+            chain.append(table)
         return table
 
-    def _chain(self, functions: set[int]) -> None:
-        """Put the tables of these functions in the order in which they are looked into."""
-        for function in functions:
-            chain = sorted(self._chains[function], key=lambda table: -int(self._hits[table]))
+    def _take_in(self) -> None:
+        """What was learned since, and the tables of each function in the order in which they are looked into."""
+        if not self._since:
+            return
+        tables = np.array([table for table, _ in self._since])
+        self._known.add(self._read(tables, rows_of([key for _, key in self._since], self._words)))
+        self._since.clear()
+        for function in {self._owner[table] for table in np.unique(tables).tolist()}:
+            chain = self._chains[function]
+            chain.sort(key=lambda table: -int(self._hits[table]))
             self._first[function] = chain[0]
             self._next[chain] = [*chain[1:], -1]
 

@@ -26,33 +26,26 @@ class Learned(NamedTuple, Generic[R]):
 
 
 class Memo(Generic[R]):
-    """One function of a key; it must be deterministic and may not return None."""
+    """One function of a key, and the numbers of its results by what it read. It must be deterministic."""
 
-    __slots__ = ("_learn", "_tables")
+    __slots__ = ("_numbers", "run")
 
-    def __init__(self, learn: Callable[[int], Learned[R]]) -> None:
-        self._learn = learn
-        self._tables: dict[int, dict[int, R]] = {}
-        """Per set of parts that was read, as bits of a key: the results by what was read."""
+    def __init__(self, run: Callable[[int], Learned[R]]) -> None:
+        self.run = run
+        self._numbers: dict[int, dict[int, int]] = {}
+        """Per set of parts that was read, as bits of a key: the number of the result by what was read."""
 
-    def known(self, key: int) -> R | None:
-        """The result, where it is remembered."""
-        for mask, results in self._tables.items():
-            found = results.get(key & mask)
+    def find(self, key: int) -> int:
+        """The number of its result, -1 where that is not known."""
+        for mask, numbers in self._numbers.items():
+            found = numbers.get(key & mask)
             if found is not None:
                 return found
-        return None
+        return -1
 
-    def learn(self, key: int) -> Learned[R]:
-        """Run the function, and remember its result. What it raises is raised, and not remembered."""
-        learned = self._learn(key)
-        self._tables.setdefault(learned.mask, {})[key & learned.mask] = learned.result
-        return learned
-
-    def __call__(self, key: int) -> R:
-        """The result."""
-        found = self.known(key)
-        return self.learn(key).result if found is None else found
+    def remember(self, key: int, mask: int, number: int) -> None:
+        """The number of the result in every key that has the same under the mask."""
+        self._numbers.setdefault(mask, {})[key & mask] = number
 
 
 def of_state(reading: Reading, function: Callable[[State], R]) -> Memo[R]:

@@ -35,9 +35,10 @@ def rows_of(keys: Iterable[int], words: int) -> Rows:
     return np.frombuffer(data, "<u8").reshape(-1, words)
 
 
-def key_of(row: Rows) -> int:
-    """The key of a row, or of several rows side by side."""
-    return int.from_bytes(row.tobytes(), "little")
+def keys_of(rows: Rows) -> list[int]:
+    """The keys of rows."""
+    data, width = rows.tobytes(), rows.shape[1] * WORD // 8
+    return [int.from_bytes(data[first : first + width], "little") for first in range(0, len(data), width)]
 
 
 def taken(rows: NDArray[Any], places: Numbers) -> NDArray[Any]:

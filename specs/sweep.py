@@ -137,7 +137,7 @@ class _Offers:
     def __init__(self, steps: Steps, halves: _Halves, look: Look) -> None:
         self._steps, self._halves = steps, halves
         self._lookup: Lookup[Offer] = Lookup(self._store, look)
-        self._kinds = [self._lookup.function(kind) for kind in steps.offers]
+        self._kinds = np.array([self._lookup.function(kind) for kind in steps.offers])
         self._count, self._start, self._gets_on, self._over = _numbers(), _numbers(), _flags(), _flags()
         self._answer, self._half, self._kept, self._bits = _numbers(), _numbers(), _words(), _words()
 
@@ -157,17 +157,14 @@ class _Offers:
 
     def prospect(self, rows: Rows) -> Prospect:
         """What may come in the states of these rows. Raises Fault for one of them."""
-        over, gets_on = np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
-        sources, numbers = [], []
-        for kind in self._kinds:
-            entries = self._lookup(np.full(len(rows), kind), rows)
-            over |= taken(self._over.all, entries)
-            gets_on |= taken(self._gets_on.all, entries)
-            counts = taken(self._count.all, entries)
-            first = taken(self._start.all, entries) + counts - counts.cumsum()
-            sources.append(np.repeat(np.arange(len(rows)), counts))
-            numbers.append(np.repeat(first, counts) + np.arange(counts.sum()))
-        source, number = np.concatenate(sources), np.concatenate(numbers)
+        states = len(rows)
+        entries = self._lookup(np.repeat(self._kinds, states), np.tile(rows, (len(self._kinds), 1)))
+        over: Flags = np.logical_or.reduce(taken(self._over.all, entries).reshape(len(self._kinds), states))
+        gets_on: Flags = np.logical_or.reduce(taken(self._gets_on.all, entries).reshape(len(self._kinds), states))
+        counts = taken(self._count.all, entries)
+        first = taken(self._start.all, entries) + counts - counts.cumsum()
+        source = np.repeat(np.tile(np.arange(states), len(self._kinds)), counts)
+        number = np.repeat(first, counts) + np.arange(len(source))
         order = np.argsort(source.astype(np.uint16), kind="stable")  # by radix, since there are few states
         source, number = source[order], number[order]
         left = taken(rows, source)

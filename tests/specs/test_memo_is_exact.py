@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import copy
+
+import numpy as np
 import pytest
 from small_runs import laws
 
+from fsm import pages
 from fsm.prompt_group import MOVE, Tally
 from fsm.state import NONE, GroupClass, State
-from specs.checker import explore
+from specs import lookup, search
+from specs.checker import HOLDS, VIOLATED, explore
+from specs.lookup import Lookup
 from specs.memo import of_state
 from specs.model import CORE, World, after, canonical, initial
-from specs.parts import CANONICAL, NAMES, PART, Parts
-from specs.properties import Properties
-from specs.reading import Elsewhere, NotHere, Reading, noting_reads, written
+from specs.parts import CANONICAL, NAMES, PART, WORDS, Parts
+from specs.properties import Properties, properties_of
+from specs.reading import SHEET_PARTS, Elsewhere, NotHere, Reading, beside, noting_reads, written
+from specs.rows import rows_of
 
 
 def reached_by_the_functions(run, world):
@@ -42,36 +49,110 @@ def test_states_and_transitions_are_those_of_the_functions_themselves(sampler, s
     assert (result.states, result.transitions) == reached_by_the_functions(run, World())
 
 
-def test_a_function_runs_again_only_where_it_would_read_something_else():
-    parts, runs = Parts(), []
-    reading = Reading(parts)
+def looked_up(parts, function, states):
+    """The function's results in these states, by what is remembered of it."""
+    results = []
+    remembered = Lookup(results.extend, lambda: None)
+    number = remembered.function(of_state(Reading(parts), function))
+    with noting_reads():
+        entries = remembered(np.full(len(states), number), rows_of([parts.pack(state) for state in states], WORDS))
+    return [results[entry] for entry in entries]
+
+
+@pytest.mark.parametrize("states", [1, 7], ids=["one by one", "by sevens"])
+def test_states_may_be_gone_through_in_blocks_of_any_size(states, monkeypatch):
+    run = laws("in_order", 2, 1, 1, "shrink", num_prompts=6)
+    fault = CORE._replace(settle=lambda state, laws: (state, []) if state.trainer.version else CORE.settle(state, laws))
+    whole = [explore(run, World(), properties_of(run), model=model) for model in (CORE, fault)]
+
+    monkeypatch.setattr(search, "_BLOCK", states)
+    monkeypatch.setattr(lookup, "_FEW", 0)
+    blocks = [explore(run, World(), properties_of(run), model=model) for model in (CORE, fault)]
+
+    assert [result.verdict for result in whole] == [HOLDS, VIOLATED]
+    assert [result._replace(seconds=0.0) for result in blocks] == [result._replace(seconds=0.0) for result in whole]
+
+
+@pytest.mark.parametrize("copies", [1, 100], ids=["one by one", "as arrays"])
+def test_a_function_runs_again_only_where_it_would_read_something_else(copies):
+    runs = []
 
     def version(state):
         runs.append(state)
         return state.trainer.version
 
-    memo = of_state(reading, version)
     first = State()
     other_queue = first._replace(queue=first.queue._replace(groups=3))
     other_version = first._replace(trainer=first.trainer._replace(version=7))
 
-    with noting_reads():
-        answers = [memo(parts.pack(state)) for state in (first, other_queue, other_version)]
-
-    assert answers == [0, 0, 7]
+    assert looked_up(Parts(), version, [first, other_queue, other_version] * copies) == [0, 0, 7] * copies
     assert len(runs) == 2
 
 
+@pytest.mark.parametrize("copies", [1, 100], ids=["one by one", "as arrays"])
+def test_a_function_may_read_now_these_parts_and_now_those(copies):
+    def reads_on(state):
+        return state.trainer.version or state.queue.groups or state.pool.spares
+
+    first = State()._replace(pool=State().pool._replace(spares=9))
+    versions = [first._replace(trainer=first.trainer._replace(version=version)) for version in range(3)]
+    groups = [first._replace(queue=first.queue._replace(groups=count)) for count in range(3)]
+    states = (versions + groups) * copies
+
+    assert looked_up(Parts(), reads_on, states) == [reads_on(state) for state in states]
+
+
 def test_comparing_states_counts_as_reading_them():
+    first = State()
+    other = first._replace(ready=(((GroupClass(NONE), 1),),))
+
+    assert looked_up(Parts(), lambda state: state == first, [first, other]) == [True, False]
+
+
+GROUP, OTHER = GroupClass(NONE), GroupClass(1)
+
+
+def test_groups_are_started_without_a_look_at_those_that_run():
     parts = Parts()
     reading = Reading(parts)
-    first = State()
-    memo = of_state(reading, lambda state: state == first)
-
     with noting_reads():
-        answers = [memo(parts.pack(state)) for state in (first, first._replace(ready=(((GroupClass(NONE), 1),),)))]
+        state = reading.open(parts.pack(State(running=pages.of([(OTHER, 2)]))))
+        started = pages.add(pages.add(state.running, GROUP, 1), OTHER, 3)
+        after = written(state._replace(running=started), reading)
 
-    assert answers == [True, False]
+    assert not reading.mask
+    assert after == (-1, 0, ((GROUP, 1), (OTHER, 3)))
+
+
+@pytest.mark.parametrize(
+    "look",
+    [len, list, bool, repr, pages.total, lambda running: running[0], lambda running: running == (), copy.deepcopy,
+     lambda running: pages.get(running, OTHER, 0), lambda running: pages.add(running, OTHER, -1)],
+)  # fmt: skip
+def test_whoever_looks_at_groups_that_were_started_has_looked_at_all_that_run(look):
+    parts = Parts()
+    reading = Reading(parts)
+    running = pages.of([(OTHER, 2)])
+    with noting_reads():
+        state = reading.open(parts.pack(State(running=running)))
+        seen = look(pages.add(state.running, GROUP, 1))
+        after = written(state._replace(running=pages.add(state.running, GROUP, 1)), reading)
+
+    assert seen == look(pages.add(running, GROUP, 1))
+    assert reading.mask == PART[NAMES.index("running")]
+    assert not after.started
+
+
+def test_groups_that_run_may_be_put_in_another_place():
+    parts = Parts()
+    reading = Reading(parts)
+    running = pages.of([(OTHER, 2)])
+    key = parts.pack(State(running=running))
+    with noting_reads():
+        state = reading.open(key)
+        kept, bits, _ = written(state._replace(ready=pages.add(state.running, GROUP, 1)), reading)
+
+    assert parts.unpack(key & kept | bits) == State(running=running, ready=pages.add(running, GROUP, 1))
 
 
 HANDS = Tally(pulled=9, spare=1, queued=2, in_flight=3, ready=2, selected=1)
@@ -111,6 +192,40 @@ def test_a_column_that_is_changed_alone_is_what_it_is_changed_to(column):
     _, sheet = changed(lambda tally: tally._replace(**{column: 5}))
 
     assert sheet == HANDS._replace(**{column: 5})
+
+
+AFTER = HANDS._replace(in_flight=1, ready=4)
+
+
+def looked_beside(look):
+    """What is read of a sheet and of one after it, in which two columns changed, and what that gives."""
+    parts = Parts()
+    first, second = Reading(parts), Reading(parts)
+    before, after = (parts.pack(State(tally=sheet)) for sheet in (HANDS, AFTER))
+    changed = sum(1 << bit for bit, part in enumerate(SHEET_PARTS) if (before ^ after) & PART[part])
+    with noting_reads():
+        state = beside(first, second, changed)
+        second.open(after)
+        seen = look(first.open(before).tally, state.tally)
+    return columns_read(first), columns_read(second), seen
+
+
+def test_of_two_sheets_only_what_changed_is_read():
+    def changes(before, after):
+        return [now - then for then, now in zip(before, after, strict=True) if now is not then]
+
+    assert looked_beside(changes) == ({"in_flight", "ready"}, {"in_flight", "ready"}, [0, -2, 2])
+
+
+@pytest.mark.parametrize(
+    "look",
+    [lambda before, after: after == before, lambda before, after: after.ready - before.selected,
+     lambda before, after: after[0] - before[0], lambda before, after: after.pulled - before.pulled,
+     lambda before, after: (after[0] + 2) - before[0], lambda before, after: before[0] - after[0],
+     lambda before, after: sum(after[1:6]) - sum(before[1:6]), lambda before, after: after.trained, lambda *_: 0],
+)  # fmt: skip
+def test_two_sheets_are_what_they_are_however_they_are_looked_at(look):
+    assert looked_beside(look)[2] == look(HANDS, AFTER)
 
 
 def test_the_canonical_bits_are_the_canonical_state():

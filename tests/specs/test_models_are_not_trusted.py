@@ -18,7 +18,7 @@ from specs.checker import HOLDS, VIOLATED, explore
 from specs.model import CORE, Answer, CrashFrom, World, canonical, possible
 from specs.mutants.mutant import Mutant, Swap, in_place
 from specs.parts import Parts
-from specs.properties import EVENTUALLY, REFUSED, Edge, Properties, properties_of
+from specs.properties import EVENTUALLY, REFUSED, Always, Edge, Properties, properties_of
 from specs.reading import Reading, noting_reads
 from specs.replay import Unconfirmed
 
@@ -67,6 +67,30 @@ def test_an_answer_of_an_attempt_that_there_is_not_is_refused_with_that_answer()
 
     assert verdict(result) == (VIOLATED, REFUSED, 5)
     assert result.counterexample[-1].name == "commit"
+
+
+@pytest.mark.parametrize("ready", [0, 1])
+def test_a_model_that_fails_to_say_what_may_come_is_refused_in_that_state(ready):
+    def fails(state, run, world):
+        if state.tally.ready == ready:
+            raise KeyError("nobody knows")
+        yield from possible(state, run, world)
+
+    result = explored(model=CORE._replace(possible=fails))
+
+    assert verdict(result) == (VIOLATED, REFUSED, 2 * ready)
+    assert result.why == "'nobody knows'"
+
+
+@pytest.mark.parametrize("ready", [0, 1])
+def test_a_property_that_fails_is_no_verdict(ready):
+    def fails(state, run):
+        if state.tally.ready == ready:
+            raise ValueError("nobody knows")
+        return True
+
+    with pytest.raises(ValueError, match="nobody knows"):
+        explored(properties=Properties(always=(Always("fails", "fails", (), fails),)))
 
 
 def test_an_attempt_that_ends_with_more_than_itself_is_judged_by_all_that_it_changes():
