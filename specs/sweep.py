@@ -120,7 +120,8 @@ class _Halves:
         more = places(then != NONE)
         if more.size:
             starting = led[more]
-            led[more] = self._put(self._lookup(then[more], starting), starting)
+            with at(more):
+                led[more] = self._put(self._lookup(then[more], starting), starting)
         done, said, changed = (taken(column.all, entries) for column in (self._done, self._said, self._changes))
         return _Applied(led, done, said, changed)
 
@@ -222,6 +223,8 @@ class Sweep:
         self._resume = [self._halves.function(stage) for stage in steps.resume]
         self._offers = _Offers(steps, self._halves, look)
         self._judges = _Judges(steps, look)
+        properties = steps.properties
+        self._says_nothing = not (properties.edges or properties.sometimes or properties.eventually)
         self._begin = rows_of([steps.begin], WORDS)
         self._checkpoints = RowSet(WORDS)
 
@@ -235,7 +238,9 @@ class Sweep:
         led, own, _, changed = self._halves.apply(np.full(len(led), self._settle), led)
         said[changed] = NONE
         open_ = places(said == NONE)
-        if open_.size:
+        if self._says_nothing:
+            said[:] = 0
+        elif open_.size:
             answer, before = transitions.answer[open_], taken(rows, transitions.source[open_])
             crashed = places(answer == self._steps.crash)
             before[crashed] = self._saved(before[crashed])
