@@ -69,17 +69,9 @@ def _result(search: Search, verdict: str, broken: str | None = None) -> Result:
         len(search.states),
         search.transitions,
         seconds=time.monotonic() - search.started_s,
-        answers=tuple(sorted({answer.name for answer in _taken(search)})),
+        answers=tuple(sorted({search.steps.answers[number].name for number in search.given})),
         moves=tuple(sorted({type(move).__name__ for moves in search.steps.done for move in moves})),
     )
-
-
-def _taken(search: Search) -> Iterator[Answer]:
-    crash_or_save = (search.steps.crash, search.steps.save)
-    used = set(search.graph.by[1:])
-    for number, answer in enumerate(search.steps.answers):
-        if number not in crash_or_save or number in used:
-            yield answer
 
 
 def explore(

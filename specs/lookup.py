@@ -21,10 +21,8 @@ from specs.rows import Column, Numbers, Rows, RowSet, keys_of, places, rows_of, 
 R = TypeVar("R")
 
 _TABLE = np.uint64(CHECKPOINT % WORD)
-"""Where in a row's last word the number of its table stands: no function reads what stands there in a key."""
-
-_LOOK_EVERY = 64
-"""Functions that are run between two looks."""
+"""Where in a row's last word the number of its table, or of its function, stands: no function reads what stands there
+in a key, which is the checkpoint."""
 
 _FEW = 128
 """So few rows are looked up one by one: an array is not worth its setting up."""
@@ -42,8 +40,8 @@ class Lookup(Generic[R]):
     """The results of many functions of a key, by function and by what it read: each is an entry with a number."""
 
     def __init__(self, store: Callable[[list[R]], None], look: Callable[[], None], words: int = WORDS) -> None:
-        """`store` is given the results of new entries, in the order of their numbers. `look` is called now and then
-        while there is much to learn, and may raise."""
+        """`store` is given the results of new entries, in the order of their numbers. `look` is called before
+        every run of a function, and may raise."""
         self._store, self._look, self._words = store, look, words
         self._memos: list[Memo[R]] = []
         self._entries = 0
@@ -121,8 +119,7 @@ class Lookup(Generic[R]):
                 memo = self._memos[function]
                 entry = memo.find(key)
                 if entry < 0:
-                    if len(results) % _LOOK_EVERY == 0:
-                        self._look()
+                    self._look()
                     try:
                         result, mask = memo.run(key)
                     except CORE_FAULTS as fault:
@@ -155,7 +152,7 @@ class Lookup(Generic[R]):
         if not self._since:
             return
         tables = np.array([table for table, _ in self._since])
-        self._known.add(self._read(tables, rows_of([key for _, key in self._since], self._words)))
+        self._known.append(self._read(tables, rows_of([key for _, key in self._since], self._words)))
         self._since.clear()
         for function in {self._owner[table] for table in np.unique(tables).tolist()}:
             chain = self._chains[function]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from fsm import pages
 from fsm.prompt_group import Tally
-from fsm.state import GroupClass, State
+from fsm.state import GroupClass, State, View
 from specs.parts import COLUMN_PARTS, EXCESS, FIELD_PARTS, NAMES, PART, PLACES, PULLED, RUNNING, SHIFTS, SUMMED, Parts
 
 Additions = tuple[tuple[GroupClass, int], ...]
@@ -50,6 +50,27 @@ class Reading:
         """The column of that name, which is noted as a reading of all that it is the sum of."""
         self.mask |= SUMMED
         return self.parts.pulled(self.key)
+
+
+class Starting(Reading):
+    """The same for functions that start groups: to those that run more can be added without a look at them.
+
+    Their field yields `Running` then, which `fsm.pages` can do with; only the core's own functions are shown it.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(parts)
+        self.state = self.state._replace(running=Running(self))  # type: ignore[arg-type]  # a token
+
+    def shown(self, state: State, elsewhere: Elsewhere) -> State:
+        """A state of these tokens for whoever may look at anything; what was added to is `elsewhere`."""
+        token: Any = tuple.__getitem__(state, _RUNNING_FIELD)
+        if type(token) is not Running:
+            return state
+        plain: Any = elsewhere if token.more else Unread(self, _RUNNING)
+        return state._replace(running=plain)
 
 
 def _on_value(operation: Callable[[Any, Any], Any]) -> Callable[[Unread, Any], Any]:
@@ -158,6 +179,7 @@ def beside(first: Reading, second: Reading, changed: int) -> State:
 
 
 _RUNNING = NAMES.index("running")
+_RUNNING_FIELD = State._fields.index("running")
 
 
 class Running(Unread):
@@ -193,16 +215,21 @@ class NotHere(Exception):
     """Somebody looked at a part of a state that has `Elsewhere` there."""
 
 
-def _not_here(*_: object) -> Any:
+def _look(elsewhere: Elsewhere, *_: object) -> Any:
+    elsewhere.looked_at = True
     raise NotHere
 
 
 class Elsewhere:
     """Stands where a part's value is that is not to be had from the key at hand."""
 
-    __slots__ = ()
-    __eq__ = __repr__ = __bool__ = __iter__ = __len__ = __getitem__ = __reduce__ = _not_here
+    __slots__ = ("looked_at",)
+    __eq__ = __repr__ = __bool__ = __iter__ = __len__ = __getitem__ = __reduce__ = look = _look
     __hash__ = None  # type: ignore[assignment]  # as of Unread
+
+    def __init__(self) -> None:
+        self.looked_at = False
+        """Whether somebody did, who may have caught NotHere."""
 
 
 def _field(position: int) -> property:
@@ -211,25 +238,14 @@ def _field(position: int) -> property:
 
     def get(state: State) -> Any:
         item: Any = tuple.__getitem__(state, position)
-        if type(item) is not Unread:
-            if type(item) is Elsewhere:
-                raise NotHere(State._fields[position])
-            return item
+        kind = type(item)
+        if kind is not Unread:
+            return item.look() if kind is Elsewhere else item
+        if item.part != number:
+            return item.read()
         reading = item.reading  # what follows is `item.read()`, which is called too often to be called
         reading.mask |= part
         return reading.values[number][(reading.key & part) >> shift]
-
-    return property(get)
-
-
-def _running(position: int) -> property:
-    def get(state: State) -> Any:
-        item: Any = tuple.__getitem__(state, position)
-        if type(item) is Unread:
-            return Running(item.reading)
-        if type(item) is Elsewhere:
-            raise NotHere(State._fields[position])
-        return item
 
     return property(get)
 
@@ -242,13 +258,14 @@ def _column(position: int) -> property:
     return property(get)
 
 
-_GETTERS = {"running": _running}
+def _running_in_view(view: View) -> Any:
+    running: Any = view._state.running
+    return running.read() if type(running) is Running else running
+
+
 _NOTING: tuple[tuple[type, str, property], ...] = (
-    *(
-        (State, name, _GETTERS.get(name, _field)(position))
-        for position, name in enumerate(State._fields)
-        if name != "tally"
-    ),
+    (View, "running", property(_running_in_view)),
+    *((State, name, _field(position)) for position, name in enumerate(State._fields) if name != "tally"),
     *((Tally, name, _column(position)) for position, name in enumerate(Tally._fields)),
 )
 _PLAIN = tuple((owner, name, vars(owner)[name]) for owner, name, _ in _NOTING)
@@ -259,8 +276,7 @@ def noting_reads() -> Iterator[None]:
     """While it lasts, a field of any State or Tally that is an `Unread` token yields its value, and notes it as read.
 
     The core's functions make new states of old ones item by item, whatever their class, so the fields themselves are
-    the one place where every read passes. Of the groups that run a field yields a token still, which is read as soon
-    as it is looked at; groups that `pages.add` starts are no look.
+    the one place where every read passes. Groups that `pages.add` adds to `Running` are no look.
     """
     plain_add: Any = pages.add
 

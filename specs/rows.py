@@ -123,6 +123,10 @@ class RowSet:
             absent = absent[numbers[absent] < 0]  # another row of the same hash
         return Added(numbers, np.concatenate(new))
 
+    def append(self, rows: Rows) -> None:
+        """Rows that are not there, each once: they get the next numbers in this order."""
+        self._insert(rows, self.hashed(rows))
+
     def hashed(self, rows: Rows) -> Rows:
         """A number of 64 bits for each row."""
         hashed: Rows = rows @ self._low

@@ -113,6 +113,8 @@ class Search:
         self.transitions = 0
         self.happened = 0
         """The `sometimes` that were, one bit each."""
+        self.given: set[int] = set()
+        """The answers that occurred."""
         self.started_s = time.monotonic()
         self._keeps = bool(eventually)
         self._sweep = Sweep(steps, self._look)
@@ -175,6 +177,7 @@ class Search:
             self._expand(block[:place], rows[:place])
             raise Violated(DEADLOCK, self.graph.path(block[place]))
         transitions = prospect.transitions
+        self.given.update(places(np.bincount(transitions.answer) > 0).tolist())
         led = self._follow(block, rows, transitions)
         added = self.states.add(led.rows)
         self.transitions += len(transitions.source)

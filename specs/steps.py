@@ -21,7 +21,7 @@ from specs.memo import Memo, of_state, of_two_states
 from specs.model import CORE_FAULTS, ENDS_ATTEMPT, IDLE, Answer, CrashFrom, Model, World, arrive, canonical, leave
 from specs.parts import RUNNING, Parts, TooManyValues
 from specs.properties import Properties, Transition
-from specs.reading import Additions, Elsewhere, NotHere, Reading, Running, beside, written
+from specs.reading import Additions, Elsewhere, Reading, Running, Starting, beside, written
 
 Answered = Callable[[State, Laws, Answer], Done]
 
@@ -88,6 +88,11 @@ QUIET = Judgement(None, 0, 0)
 """What is said of most transitions: number 0."""
 
 
+def _alike(move: Move) -> tuple[object, ...]:
+    """What tells a move from others of its kind: errors are told apart by what they say."""
+    return tuple((type(value), value.args) if isinstance(value, Exception) else value for value in move)
+
+
 def _fits(number: int, what: str) -> int:
     if number >> NUMBER:
         raise TooManyValues(f"more than {1 << NUMBER:,} {what}")
@@ -111,15 +116,17 @@ class Steps:
         self.parts = Parts()
         self.reading = Reading(self.parts)
         self._pair = (self.reading, Reading(self.parts))
+        self._moving = Starting(self.parts)
+        self._elsewhere = Elsewhere()
         self.answers: list[Answer] = []
         self.done: list[tuple[Move, ...]] = []
         """Every list of moves that a transition, or a part of one, has made."""
         self.judgements = [QUIET]
         """What has been said of transitions, by number."""
         self.begin = self.parts.pack(canonical(model.settle(model.begin(laws), laws)[0]))
-        self.settle = of_state(self.reading, self._settle)
+        self.settle = of_state(self._moving, self._settle)
         stages = answers.RESUME if model.resume is answers.resume else (model.resume,)
-        self.resume = [of_state(self.reading, partial(self._stage, stage)) for stage in stages]
+        self.resume = [of_state(self._moving, partial(self._stage, stage)) for stage in stages]
         """What a resume does, one after the other: all of it together reads nearly all of a state."""
         own = model.possible is core.possible
         kinds = [_unless_over(kind) for kind in core.POSSIBLE] if own else [model.possible]
@@ -146,7 +153,7 @@ class Steps:
 
     def _number_done(self, done: Iterable[Move]) -> int:
         moves = tuple(done)
-        kinds = (tuple(type(move) for move in moves), moves)  # two kinds of moves may be equal as tuples
+        kinds = tuple((type(move), _alike(move)) for move in moves)  # two kinds of moves may be equal as tuples
         number = self._done_numbers.get(kinds)
         if number is None:
             number = self._done_numbers[kinds] = _fits(len(self.done), "lists of moves")
@@ -198,26 +205,32 @@ class Steps:
     def _half_of(self, number: int) -> Memo[Half]:
         half = self._halves.get(number)
         if half is None:
-            answered, before = self.model.answer, self.reading.state
-            if answered is core.answer:
-                answered, before = arrive, before._replace(running=_ELSEWHERE)
-            half = self._halves[number] = of_state(self.reading, partial(self._answered, number, answered, before))
+            apart = self.model.answer is core.answer
+            answered = partial(self._answered, number, arrive if apart else self.model.answer, apart)
+            half = self._halves[number] = of_state(self._moving, answered)
         return half
 
     def _whole_of(self, number: int) -> Memo[Half]:
         half = self._wholes.get(number)
         if half is None:
-            answered = partial(self._answered, number, self.model.answer, self.reading.state)
-            half = self._wholes[number] = of_state(self.reading, answered)
+            answered = partial(self._answered, number, self.model.answer, False)
+            half = self._wholes[number] = of_state(self._moving, answered)
         return half
 
-    def _answered(self, number: int, answered: Answered, before: State, state: State) -> Half:
+    def _answered(self, number: int, answered: Answered, has_left: bool, state: State) -> Half:
+        """`has_left`: the attempt is over in `state`, so what ran before is not to be had from it."""
         result = answered(state, self.laws, self.answers[number])
         half = self._half(result)
+        elsewhere: Any = self._elsewhere
+        elsewhere.looked_at = False
+        before = self._moving.shown(state, elsewhere)
+        if has_left:
+            before = before._replace(running=elsewhere)
         try:
-            return half._replace(judgement=self._judge(number, half.done, before, result[0]))
-        except NotHere:
+            said = self._judge(number, half.done, before, self._moving.shown(result[0], elsewhere))
+        except Exception:  # NotHere, or the core's own moves follow and there is no such transition: it is judged later
             return half
+        return half if elsewhere.looked_at else half._replace(judgement=said)
 
     def _settle(self, state: State) -> Half:
         return self._half(self.model.settle(state, self.laws))
@@ -227,7 +240,7 @@ class Steps:
 
     def _half(self, result: Done) -> Half:
         state, done = result
-        kept, bits, started = written(state, self.reading)
+        kept, bits, started = written(state, self._moving)
         return Half(kept, bits, self._number_done(done), self._start(started), NONE)
 
     def _start(self, started: Additions) -> Memo[Half] | None:
@@ -235,12 +248,12 @@ class Steps:
             return None
         start = self._starts.get(started)
         if start is None:
-            start = self._starts[started] = of_state(self.reading, partial(self._started, started))
+            start = self._starts[started] = of_state(self._moving, partial(self._started, started))
         return start
 
     def _started(self, started: Additions, state: State) -> Half:
-        running: Any = Running(self.reading, started).read()
-        kept, bits, _ = written(state._replace(running=running), self.reading)
+        running: Any = Running(self._moving, started).read()
+        kept, bits, _ = written(state._replace(running=running), self._moving)
         return Half(kept, bits, 0, None, NONE)
 
     def judge(self, answer: int, done: int, own: int, changed: int) -> Memo[int]:
@@ -258,8 +271,8 @@ class Steps:
         transition = Transition(before, self.answers[answer], self.done[done], after)
         properties, laws = self.properties, self.laws
         broken = next((edge.name for edge in properties.edges if not edge.holds(transition, laws)), None)
-        happens = sum(prop.happens(transition, laws) << bit for bit, prop in enumerate(properties.sometimes))
-        reached = sum(prop.reached(transition, laws) << bit for bit, prop in enumerate(properties.eventually))
+        happens = sum(bool(prop.happens(transition, laws)) << bit for bit, prop in enumerate(properties.sometimes))
+        reached = sum(bool(prop.reached(transition, laws)) << bit for bit, prop in enumerate(properties.eventually))
         judgement = Judgement(broken, happens, reached)
         number = self._judgement_numbers.get(judgement)
         if number is None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from specs.lookup import Lookup, at
+from specs.lookup import Fault, Lookup, at
 from specs.memo import Memo
 from specs.parts import CANONICAL, CHECKPOINT, KEY, PART, SHIFTS, STATE, WORD, WORDS
 from specs.reading import SHEET_PARTS
@@ -166,7 +166,9 @@ class _Offers:
         first = taken(self._start.all, entries) + counts - counts.cumsum()
         source = np.repeat(np.tile(np.arange(states), len(self._kinds)), counts)
         number = np.repeat(first, counts) + np.arange(len(source))
-        order = np.argsort(source.astype(np.uint16), kind="stable")  # by radix, since there are few states
+        order = np.argsort(
+            source.astype(np.uint16) if states <= 1 << 16 else source, kind="stable"
+        )  # radix sorts short numbers
         source, number = source[order], number[order]
         left = taken(rows, source)
         left &= self._kept.all[number]
@@ -200,15 +202,18 @@ class _Judges:
         return number
 
     def judged(self, answer: Numbers, done: Numbers, own: Numbers, before: Rows, after: Rows) -> Numbers:
-        """The numbers of what is said of transitions that answer so, do this and then make these own moves. Raises
-        Fault."""
+        """The numbers of what is said of transitions that answer so, do this and then make these own moves. Raises what
+        a property does: it may say no, not fail."""
         codes = answer | (done << NUMBER) | (own << 2 * NUMBER)
         differs = before ^ after
         for bit, (word, part) in enumerate(_SHEET):
             codes |= ((differs[:, word] & part) != 0).astype(np.int64) << 3 * NUMBER + bit
         codes, which = np.unique(codes, return_inverse=True)
         functions = np.array([self._function(code) for code in codes.tolist()], np.int64)
-        entries = self._lookup(functions[which], np.concatenate([before, after], axis=1))
+        try:
+            entries = self._lookup(functions[which], np.concatenate([before, after], axis=1))
+        except Fault as fault:
+            raise fault.fault from None
         return taken(self._said.all, entries)
 
 
@@ -216,7 +221,7 @@ class Sweep:
     """All transitions of many states at once."""
 
     def __init__(self, steps: Steps, look: Look) -> None:
-        """`look` is called now and then (`Lookup`)."""
+        """`look` is called before every run of a function (`Lookup`)."""
         self._steps = steps
         self._halves = _Halves(look)
         self._settle = self._halves.function(steps.settle)
@@ -229,7 +234,7 @@ class Sweep:
         self._checkpoints = RowSet(WORDS)
 
     def prospect(self, rows: Rows) -> Prospect:
-        """What may come in the states of these rows, at most 65,536. Raises Fault for one of them."""
+        """What may come in the states of these rows. Raises Fault for one of them."""
         return self._offers.prospect(rows)
 
     def follow(self, rows: Rows, transitions: Transitions) -> Led:
@@ -244,8 +249,7 @@ class Sweep:
             answer, before = transitions.answer[open_], taken(rows, transitions.source[open_])
             crashed = places(answer == self._steps.crash)
             before[crashed] = self._saved(before[crashed])
-            with at(open_):
-                said[open_] = self._judges.judged(answer, done[open_], own[open_], before, led[open_])
+            said[open_] = self._judges.judged(answer, done[open_], own[open_], before, led[open_])
         led &= _CANONICAL
         return Led(led, said)
 

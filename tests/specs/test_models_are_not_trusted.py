@@ -5,15 +5,18 @@ from __future__ import annotations
 import copy
 import pickle
 
+import numpy as np
 import pytest
 from small_runs import laws
 
 from fsm import answers, own_moves, pages
 from fsm.errors import SamplerError
 from fsm.laws import laws_of
+from fsm.own_moves import next_move
 from fsm.samplers.builtin import ReadyFirst
 from fsm.state import is_over
 from fsm.table import fire
+from specs import lookup
 from specs.checker import HOLDS, VIOLATED, explore
 from specs.model import CORE, Answer, CrashFrom, World, canonical, possible
 from specs.mutants.mutant import Mutant, Swap, in_place
@@ -21,6 +24,7 @@ from specs.parts import Parts
 from specs.properties import EVENTUALLY, REFUSED, Always, Edge, Properties, properties_of
 from specs.reading import Reading, noting_reads
 from specs.replay import Unconfirmed
+from specs.rows import RowSet
 
 RUN = laws("ready_first", 2, 1, 1, "shrink", 4)
 
@@ -83,14 +87,82 @@ def test_a_model_that_fails_to_say_what_may_come_is_refused_in_that_state(ready)
 
 
 @pytest.mark.parametrize("ready", [0, 1])
-def test_a_property_that_fails_is_no_verdict(ready):
-    def fails(state, run):
+@pytest.mark.parametrize("kind", ["always", "edges"])
+def test_a_property_that_fails_is_no_verdict(ready, kind):
+    def holds(state):
         if state.tally.ready == ready:
             raise ValueError("nobody knows")
         return True
 
+    fails = {
+        "always": Always("fails", "fails", (), lambda state, _: holds(state)),
+        "edges": Edge("fails", "fails", (), lambda transition, _: holds(transition.after)),
+    }
+
     with pytest.raises(ValueError, match="nobody knows"):
-        explored(properties=Properties(always=(Always("fails", "fails", (), fails),)))
+        explored(properties=Properties()._replace(**{kind: (fails[kind],)}))
+
+
+def test_a_property_may_fail_of_a_transition_that_there_is_not():
+    settled = {True: True}
+    edge = Edge("settled", "the core's own moves are made", (), lambda t, run: settled[next_move(t.after, run) is None])
+
+    assert explored(properties=Properties(edges=(edge,))).verdict == HOLDS
+
+
+def test_a_property_may_catch_all_that_it_meets():
+    def runs_out(transition, _):
+        try:
+            return transition.answer.name != "late" or pages.total(transition.before.running) == 0
+        except Exception:
+            return True
+
+    edge = Edge("runs_out", "late answers come when nothing runs", (), runs_out)
+
+    assert verdict(explored(properties=Properties(edges=(edge,)))) == (VIOLATED, "runs_out", 2)
+
+
+def test_a_start_that_is_refused_is_refused_with_the_answer_that_it_follows():
+    add = pages.add
+
+    def refuses(counts, key, groups):
+        added = add(counts, key, groups)
+        if groups > 0 and pages.total(added) >= 2 and any(key.start_weight == 1 for key, _ in pages.items(added)):
+            raise ValueError("no")
+        return added
+
+    world = World(crash=CrashFrom.NOTHING)
+    assert verdict(explored(swap=(pages, "add", refuses), world=world)) == (VIOLATED, REFUSED, 7)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_states_are_told_apart_whatever_their_hashes_are(bits, monkeypatch):
+    hashed = RowSet.hashed
+    run = laws("in_order", 1, 1, 1, "replace", 3)
+    whole = explored(run)
+    monkeypatch.setattr(lookup, "_FEW", 0)
+    monkeypatch.setattr(RowSet, "hashed", lambda rows, given: hashed(rows, given) & np.uint64(((1 << bits) - 1) << 56))
+
+    assert explored(run)._replace(seconds=0.0) == whole._replace(seconds=0.0)
+
+
+def test_a_crash_that_leads_to_no_other_state_is_among_the_answers_that_occurred():
+    run = laws("in_order", 1, 0, 1, "shrink", 1)
+    calm = World(fails=False, claims_fail=False, late=False)
+
+    assert "crash" in explored(run, world=calm).answers
+
+
+def test_a_sampler_is_shown_the_groups_that_run_as_what_they_are():
+    class Looks(ReadyFirst):
+        def select(self, view, least, most):
+            if isinstance(view.running, tuple) and view.version == 1 and not view.running:
+                raise ValueError("none runs")
+            return super().select(view, least, most)
+
+    calm = World(fails=False, claims_fail=False, late=False, crash=CrashFrom.NOTHING)
+
+    assert verdict(explored(under(Looks(1)), world=calm)) == (VIOLATED, "sampler", 8)
 
 
 def test_an_attempt_that_ends_with_more_than_itself_is_judged_by_all_that_it_changes():
