@@ -186,11 +186,9 @@ class Steps:
         if group_class not in lefts:
             lefts[group_class] = self._left(given)
         left = lefts[group_class]
-        return (
-            Offered(number, -1, 0, self._whole_of(number))
-            if left is None
-            else Offered(number, *left, self._half_of(number))
-        )
+        if left is None:
+            return Offered(number, -1, 0, self._whole_of(number))
+        return Offered(number, *left, self._half_of(number))
 
     def _left(self, given: Answer) -> tuple[int, int] | None:
         other = self._pair[1]  # the offer itself is being read
