@@ -93,6 +93,7 @@ _COUNTED_MOVES = frozenset(
         moves.GroupFiltered,
         moves.GroupDropped,
         moves.GroupReplaced,
+        moves.RunStopped,
         moves.ClaimFailed,
         moves.GroupsEvicted,
         moves.GroupsAborted,
@@ -202,6 +203,8 @@ class StepMeter:
                 self._under(step).filtered += isinstance(move, moves.GroupFiltered)
                 if isinstance(event, GroupFinished):
                     self._finished = (event.attempt.prompt, step)
+            case moves.RunStopped() if self._finished is None and isinstance(event, GroupFinished):
+                self._finished = (event.attempt.prompt, self._stamped(NONE, before))  # its sampler gave it no label
             case moves.GroupDropped(group_class):
                 self._under(self._stamped(group_class.target_step, before)).dropped += 1
             case moves.GroupReplaced(group_class):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -50,7 +51,7 @@ def on_processes(
     with (
         lifeline,
         held_here,
-        ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(lifeline,)) as pool,
+        ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin_work, initargs=(lifeline,)) as pool,
     ):
         try:
             # A spawned process inherits what is blocked: an early Ctrl-C is this process's alone.
@@ -128,6 +129,12 @@ def _begin(lifeline: Connection) -> None:
     """In each process: Ctrl-C is for who asked for the work, whose end is this process's end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
+
+
+def _begin_work(lifeline: Connection) -> None:
+    """In each process of a pool: what its work prints goes beside what was asked for, which is printed elsewhere."""
+    _begin(lifeline)
+    sys.stdout = sys.stderr
 
 
 def _end_with(lifeline: Connection) -> None:

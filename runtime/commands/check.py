@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -99,7 +101,8 @@ def check(
         given = read_given(config, sampler, sampler_option or [], check_setup=setup_checks)
 
         def work() -> int:
-            loaded = load_given(given, check_setup=setup_checks)
+            with _printing(as_json):
+                loaded = load_given(given, check_setup=setup_checks)
             refuse_outputs(outputs, loaded.read)
             return EXIT[_check(config, loaded, outputs, scope, bounds, processes, as_json)]
 
@@ -111,6 +114,11 @@ def _refuse_beside_all(options: Sequence[str]) -> None:
         fail(f"--all checks the matrix of configurations; it goes with no {', '.join(options)}")
 
 
+def _printing(as_json: bool) -> AbstractContextManager[object]:
+    """Where a sampler may print: beside the one object on stdout, not into it."""
+    return redirect_stdout(sys.stderr) if as_json else nullcontext()
+
+
 def _check(
     config: Path | None, given: Given, outputs: Outputs, scope: ScopeName, bounds: Bounds, jobs: int, as_json: bool
 ) -> str:
@@ -119,9 +127,10 @@ def _check(
         case._replace(scaled=case.scaled._replace(kept=given.kept + case.scaled.kept))
         for case in cases_of(given.config, scope, given.num_prompts)
     ]
-    checked = _go_through(cases, bounds, jobs, given, scope, quiet=as_json)
-    violations = checked.violations()
-    story: Concrete | str = _with_prompts(*violations[0]) if violations else "nothing is violated"
+    with _printing(as_json):
+        checked = _go_through(cases, bounds, jobs, given, scope, quiet=as_json)
+        violations = checked.violations()
+        story: Concrete | str = _with_prompts(*violations[0]) if violations else "nothing is violated"
     with_prompts = story if isinstance(story, Concrete) else None
     if as_json:
         typer.echo(json.dumps(check_values(checked, with_prompts), indent=2))

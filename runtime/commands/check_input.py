@@ -13,12 +13,16 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from fsm.ask import ask_label
 from fsm.config import RunConfig, parse_config
 from fsm.config_blocks import CustomConfig
 from fsm.errors import ConfigError
+from fsm.laws import laws_of
 from fsm.samplers.loading import sampler_name
-from fsm.setup import set_up
+from fsm.samplers.protocol import GroupRecord, LabellingSampler
+from fsm.setup import Setup, set_up
 from fsm.strict_yaml import load_yaml
+from fsm.table import fire
 from runtime.settings import DEFAULT_RUN, Settings, read_document
 from specs.bounds import Kept
 from specs.scenario import scenario_config
@@ -26,6 +30,10 @@ from specs.scenario_file import ScenarioMistake, load_scenario
 
 _LOW = 0.01
 """A fraction whose floor is one group, for any N up to 100."""
+
+
+_RECORDS = (GroupRecord(0, 16, 0.5, 0.5), GroupRecord(1, 16, 0.0, 0.0), GroupRecord(2, 8_192, 1.0, 0.0))
+"""Of groups as they come: mixed rewards, none, and all, short and long."""
 
 
 class Given(NamedTuple):
@@ -76,15 +84,26 @@ def read_given(path: Path | None, sampler: str | None, options: Sequence[str], *
 def load_given(given: Given, *, check_setup: bool) -> Given:
     """The same with its sampler loaded, which is the first that runs of a custom one.
 
-    Raises ConfigError for what setup refuses. What is checked although setup refuses it has a low floor.
+    Raises ConfigError for what setup refuses, and SamplerError where it gives no label. What is checked although setup
+    refuses it has a low floor.
     """
     config = given.config
     setup = set_up(config, given.num_prompts or config.grpo.num_prompts_per_step, check=check_setup)
+    _ask_labels(setup)
     loaded = given._replace(read=(*given.read, *_files_of(config, type(setup.sampler))))
     if check_setup or not _is_refused(config):
         return loaded
     config, kept = _without_floor(config)
     return loaded._replace(config=config, kept=kept)
+
+
+def _ask_labels(setup: Setup) -> None:
+    """Some labels: a check tries every one, and so never asks for any."""
+    sampler = setup.sampler
+    if isinstance(sampler, LabellingSampler) and sampler.labels > 1:
+        laws = laws_of(setup.limits, sampler, setup.sampler_name, fire)
+        for record in _RECORDS:
+            ask_label(laws, sampler, record)
 
 
 def _is_refused(config: RunConfig) -> bool:

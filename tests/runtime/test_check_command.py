@@ -120,6 +120,42 @@ def test_a_sampler_that_raises_is_to_blame_first_and_its_error_is_told(check, tm
     assert "also violated: completes: this never happens: the run is completed" in result.stdout
 
 
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [("raise LookupError('no label')", "label raised LookupError: no label"), ("return 5", "label gave 5")],
+)
+def test_a_sampler_that_gives_no_label_has_no_verdict(check, tmp_path, answers, said):
+    file = tmp_path / f"labels_{len(answers)}.py"
+    file.write_text(
+        "from fsm.samplers.builtin import ReadyFirst\n"
+        "class Labels(ReadyFirst):\n"
+        "    labels = 2\n"
+        f"    def label(self, record):\n        {answers}\n"
+    )
+    result = check("--sampler", f"{file}:Labels")
+
+    assert result.exit_code == 1
+    assert said in result.stderr
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_what_a_sampler_prints_is_no_part_of_the_json(check, tmp_path, jobs):
+    file = tmp_path / f"prints_{jobs}.py"
+    file.write_text(
+        "from fsm.samplers.builtin import ReadyFirst\n"
+        "print('imported')\n"
+        "class Prints(ReadyFirst):\n"
+        "    def select(self, view, min_groups, max_groups):\n"
+        "        print('asked')\n"
+        "        return super().select(view, min_groups, max_groups)\n"
+    )
+    result = check("--sampler", f"{file}:Prints", "--json", "--jobs", jobs)
+
+    assert json.loads(result.stdout)["verdict"] == "holds"
+    assert "asked" in result.stderr
+
+
 def test_the_floor_hides_no_hang_of_a_run_that_setup_refuses(check, tmp_path):
     path = tmp_path / "no_loss_allowed.yaml"
     path.write_text(HANGS.replace("min_step_batch_fraction: 0.5", "min_step_batch_fraction: 1.0"), encoding="utf-8")

@@ -13,7 +13,7 @@ import pytest
 from bookkeeping_helpers import config_of, random_moves, receipt_of, running_prompts, world_of
 
 from fsm.core import Transition
-from fsm.errors import ConfigError
+from fsm.errors import ConfigError, SamplerError
 from fsm.events import GroupFinished
 from fsm.snapshot import restore
 from fsm.state import State
@@ -266,6 +266,21 @@ def test_a_receipt_of_another_group_is_refused() -> None:
     run.finish_next(1.0, 0.0)
     with pytest.raises(ValueError, match="a receipt of prompt 7"):
         run.it.receive(receipt_of(7, (0.0, 1.0), (1, 1)))
+
+
+def test_a_group_whose_sampler_gives_it_no_label_ends_the_run_and_its_rollouts_are_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = Metered("ready_first", **whole_chunks())
+    monkeypatch.setattr(run.world.core, "_label", no_label)
+    run.finish_next(1.0, 0.0)
+    run.it.close(run.now_s)
+
+    assert run.world.status == "stopped"
+
+
+def no_label(record: object) -> int:
+    raise SamplerError("label it")
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
