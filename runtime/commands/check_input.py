@@ -174,6 +174,11 @@ def _as_name(text: str) -> str:
 def _sampler_block(target: str, options: Sequence[str]) -> dict[str, Any]:
     """The block of a custom sampler, from the command line."""
     place, _, class_name = target.rpartition(":")
+    if not place or not class_name:
+        raise ConfigError(
+            f"--sampler {target}: allowed: module:ClassName, or file.py:ClassName; a built-in sampler is named in the "
+            f"configuration, in async_rl.sampler.name"
+        )
     if place.endswith(".py"):
         file = Path(place)
         if not file.is_file():

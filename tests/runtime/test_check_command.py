@@ -199,6 +199,8 @@ def test_a_bound_that_is_hit_exits_with_3(check):
     [
         (("nowhere.yaml",), "cannot be read"),
         (("--sampler", "examples.nowhere:Sampler"), "can't be imported"),
+        (("--sampler", "ready_first"), "named in the configuration, in async_rl.sampler.name"),
+        (("--sampler", "examples.short_first:"), "--sampler examples.short_first:: allowed: module:ClassName"),
         (("--sampler", "nowhere.py:Sampler"), "there is no file nowhere.py"),
         (("--sampler", "examples.short_first:ShortFirst", "--sampler-option", "short_tokens"), "allowed is key=value"),
         (("--sampler-option", "a=1"), "goes with --sampler"),
