@@ -1,8 +1,9 @@
 """Speed and memory of the checker: `python benchmarks/checker_speed.py`.
 
 Explores one configuration (ready_first, window 1, N 3, streaming minimum 1, dynamic sampling, replacements, a reserve
-of 2) with every state and edge property on, up to a number of states; a second measurement keeps all transitions too,
-as `eventually` needs. Each round is a process of its own, so that its resident memory is its own.
+of 2) up to a number of states: with the state properties on; with those of transitions too, edges and `sometimes`;
+and, where `--properties everything` asks for it, with all transitions kept, as `eventually` needs. Each round is a
+process of its own, so that its resident memory is its own.
 
 Machines differ and are noisy: `of plain` is the speed against that of a plain breadth-first search over tuples with
 nothing to check, measured before and after each round in the same process.
@@ -25,7 +26,7 @@ from fsm.setup import set_up
 from fsm.table import fire
 from specs.checker import HOLDS, UNDETERMINED, explore
 from specs.model import CrashFrom, World
-from specs.properties import properties_of
+from specs.properties import Properties, properties_of
 from specs.search import Bounds
 from specs.twins import spin
 from specs.twins.compare import TWINS, line, rows
@@ -89,12 +90,20 @@ def resident_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1_024
 
 
-def measure(states: int, world: World, eventually: bool) -> Round:
+def chosen(properties: Properties, which: str) -> Properties:
+    """Of states alone, of transitions too, or everything."""
+    match which:
+        case "states":
+            return Properties(always=properties.always)
+        case "transitions":
+            return properties._replace(eventually=())
+    return properties
+
+
+def measure(states: int, world: World, which: str) -> Round:
     """One exploration of at least so many states, unless there are fewer."""
     run = laws()
-    properties = properties_of(run)
-    if not eventually:
-        properties = properties._replace(eventually=())
+    properties = chosen(properties_of(run), which)
     before, resident = plain_speed(), resident_bytes()
     started_s = time.process_time()
     result = explore(run, world, properties, bounds=Bounds(states))
@@ -112,33 +121,38 @@ WORLDS = {
 }
 
 
-def in_its_own_process(name: str, states: int, eventually: bool) -> Round:
+PROPERTIES = ("states", "transitions", "everything")
+
+
+def in_its_own_process(name: str, states: int, which: str) -> Round:
     """`measure` in a fresh interpreter."""
-    command = [sys.executable, __file__, "--one", name, "--states", str(states), *(["--eventually"] * eventually)]
+    command = [sys.executable, __file__, "--one", name, "--states", str(states), "--properties", which]
     answer = subprocess.run(command, check=True, capture_output=True, text=True)
     return Round(*json.loads(answer.stdout))
 
 
 def main() -> None:
-    """Print a line a world: medians over the rounds."""
+    """Print a line for each world and kind of properties: medians over the rounds."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--states", type=int, default=300_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--eventually", action="store_true")
+    parser.add_argument("--properties", choices=PROPERTIES, help="one kind alone; otherwise the first two")
     parser.add_argument("--one", choices=WORLDS)
     asked = parser.parse_args()
     if asked.one:
-        print(json.dumps(measure(asked.states, WORLDS[asked.one], asked.eventually)))
+        print(json.dumps(measure(asked.states, WORLDS[asked.one], asked.properties)))
         return
     heads = f"{'states':>9} {'states/s':>9} {'transitions/s':>13} {'bytes/state':>11} {'of plain':>8}"
-    print(f"{'world':30} {heads}")
-    for name in WORLDS:
-        rounds = [in_its_own_process(name, asked.states, asked.eventually) for _ in range(asked.rounds)]
-        speed = statistics.median(r.states / r.seconds for r in rounds)
-        transitions = statistics.median(r.transitions / r.seconds for r in rounds)
-        memory = statistics.median(r.bytes_a_state for r in rounds)
-        share = statistics.median(r.states / r.seconds / r.plain for r in rounds)
-        print(f"{name:30} {rounds[0].states:>9,} {speed:>9,.0f} {transitions:>13,.0f} {memory:>11,.0f} {share:>8.2f}")
+    print(f"{'world':30} {'properties of':13} {heads}")
+    for which in [asked.properties] if asked.properties else PROPERTIES[:2]:
+        for name in WORLDS:
+            rounds = [in_its_own_process(name, asked.states, which) for _ in range(asked.rounds)]
+            speed = statistics.median(r.states / r.seconds for r in rounds)
+            transitions = statistics.median(r.transitions / r.seconds for r in rounds)
+            memory = statistics.median(r.bytes_a_state for r in rounds)
+            share = statistics.median(r.states / r.seconds / r.plain for r in rounds)
+            figures = f"{rounds[0].states:>9,} {speed:>9,.0f} {transitions:>13,.0f} {memory:>11,.0f} {share:>8.2f}"
+            print(f"{name:30} {which:13} {figures}", flush=True)
     print_twins()
 
 
