@@ -105,6 +105,10 @@ class Control:
         except ExceptionGroup as failures:
             raise _innermost(failures) from failures
 
+    def progressed(self) -> None:
+        """Something has got on that the core knows nothing of: a part of a validation (W2)."""
+        self.progress_s = asyncio.get_running_loop().time()
+
     def interrupt(self) -> None:
         """End the run as it stands; the core is not told, so that a checkpoint of it can be resumed.
 
@@ -112,6 +116,11 @@ class Control:
         """
         self._interrupted = True
         if not self.over and not self._finishing:
+            self._end()
+
+    def end_now(self) -> None:
+        """End it even within an optimizer step: whoever takes it does not answer."""
+        if not self.over:
             self._end()
 
     @property

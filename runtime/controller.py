@@ -1,6 +1,8 @@
 """The controller: an asyncio actor that owns the core of a run and makes all the other actors.
 
-It imports no torch, and sees references and counts where others see groups and weights.
+It imports no torch, and sees references and counts where others see groups and weights. A run has four phases: its
+actors start, the held-out accuracy is measured, the core runs, and the end saves what was trained and measures again.
+The watchdog (W2) and an interrupt reach each of them.
 """
 
 from __future__ import annotations
@@ -8,17 +10,18 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 import ray
 
 from fsm.core import Core
+from fsm.errors import EvenstepError, Stalled
 from fsm.setup import Setup, set_up
 from fsm.snapshot import restore
-from fsm.state import is_over
 from runtime.actors.fleet import Fleet
 from runtime.actors.naming import Names, start_actor
 from runtime.actors.reward_worker import RewardWorker, verdict_threads
@@ -27,8 +30,10 @@ from runtime.actors.trainer_rank import Resumed
 from runtime.checkpoint import CHECKPOINTS
 from runtime.control import Control
 from runtime.data_plane import open_data_plane
+from runtime.ending import End, Interrupted, Kept, Life, ended_by, keep, outcome_of
 from runtime.explaining.live import Standing
-from runtime.messages import Message, Notice, Outcome
+from runtime.failures import InterruptedAtStart
+from runtime.messages import Ending, Message, Notice, Outcome
 from runtime.metric_writers import close_writers, open_writers
 from runtime.metrics import StepMeter
 from runtime.pumps.clock import ClockPump
@@ -38,12 +43,15 @@ from runtime.pumps.rows import Rows
 from runtime.pumps.sync import SyncPump
 from runtime.pumps.training import TrainingPump
 from runtime.run_recorder import RunRecorder
+from runtime.saving import CLOSING_SHARE, STEP_SHARE
 from runtime.settings import Settings
 from runtime.starting import begun_in
-from runtime.summary import balance_sheet, closed_steps
 from runtime.tracing.header import make_header
 from runtime.tracing.parts import trace_path
 from runtime.tracing.writer import Trace
+from runtime.watchdog import watch
+
+T = TypeVar("T")
 
 STANDING_INTERVAL_S = 1.0
 """Where the run stands is told at least so often."""
@@ -75,22 +83,29 @@ class Controller:
         """To be told."""
         self._news = asyncio.Event()
         """There are messages, or the run is over."""
-        self._control: Control | None = None
-        self._work: asyncio.Task[Outcome] | None = None
-        """The run from its first actor to its outcome."""
-        self._recorder: RunRecorder | None = None
+        self._life: Life | None = None
+        """None until the run has begun."""
+        self._phase: str | None = "its actors are being made"
+        """What goes on apart from the core's run; None while the core runs."""
+        self._progress_s = 0.0
+        """When a phase last got on, on the loop's clock (W2)."""
+        self._cut: asyncio.Future[EvenstepError] = asyncio.get_running_loop().create_future()
+        """Set to end a phase early."""
 
     async def run(self) -> AsyncIterator[Sequence[Message]]:
-        """The whole run; yields what happens, and the Outcome at the end. Raises what ended it otherwise."""
-        work = self._work = asyncio.create_task(self._run(), name="run")
+        """The whole run; yields what happens, and the Outcome at the end.
+
+        Raises what ended it before it had begun, InterruptedAtStart where that was an interrupt.
+        """
+        work = asyncio.create_task(self._run(), name="run")
         work.add_done_callback(lambda _: self._news.set())
         while not work.done():
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._news.wait(), STANDING_INTERVAL_S)
             self._news.clear()
             told, self._messages = self._messages, []
-            if self._recorder is not None:
-                told.append(self._recorder.standing())
+            if self._life is not None:
+                told.append(self._life.recorder.standing())
             if told:
                 yield told
             await asyncio.wait([work], timeout=TELL_INTERVAL_S)
@@ -98,18 +113,19 @@ class Controller:
             yield self._messages
         yield [await work]
 
-    async def interrupt(self) -> bool:
-        """End the run early, with a checkpoint where they are enabled.
+    async def interrupt(self) -> None:
+        """End the run early, saving what it can; an optimizer step under way is waited for, within a bound."""
+        began = self._life is not None
+        self._cut_short(Interrupted("the run was interrupted") if began else InterruptedAtStart())
+        if self._life is not None:
+            control = self._life.control
+            control.interrupt()
+            patience_s = STEP_SHARE * self._plan.settings.cluster.shutdown_timeout_s
+            asyncio.get_running_loop().call_later(patience_s, control.end_now)
 
-        False where it had not begun: what had been made is ended at once, and `run` has no Outcome.
-        """
-        if self._control is not None:
-            self._control.interrupt()
-            return True
-        if self._work is not None:
-            self._work.cancel()
-            await asyncio.wait([self._work])
-        return False
+    def _cut_short(self, error: EvenstepError) -> None:
+        if not self._cut.done():
+            self._cut.set_result(error)
 
     def _tell(self, message: Message) -> None:
         self._messages.append(message)
@@ -117,88 +133,138 @@ class Controller:
 
     async def dump_trace(self) -> Path | None:
         """Write the trace's memory to a file; None where the run has not begun."""
-        return None if self._recorder is None else self._recorder.dump_trace()
+        return None if self._life is None else self._life.recorder.dump_trace()
 
     async def standing(self) -> Standing | None:
         """Where the run stands; None where it has not begun."""
-        return None if self._recorder is None else self._recorder.standing()
+        return None if self._life is None else self._life.recorder.standing()
 
     async def recent_trace(self) -> bytes | None:
         """A trace of the last records and of the state as of now; None where the run has not begun."""
-        return None if self._recorder is None else self._recorder.recent_trace()
+        return None if self._life is None else self._life.recorder.recent_trace()
 
     async def waits_for(self) -> str:
         """What the run waits for, in one sentence."""
-        if self._control is None:
-            return "the run has not begun: its actors are being made"
-        return self._control.core.waits_for()
+        return self._waits_for()
+
+    def _waits_for(self) -> str:
+        if self._life is not None and self._phase is None:
+            return self._life.control.core.waits_for()
+        return f"the run waits: {self._phase}"
 
     async def _run(self) -> Outcome:
+        self._progress_s = asyncio.get_running_loop().time()
+        watchdog = self._plan.settings.async_rl.stall_watchdog
+        watching = asyncio.create_task(watch(watchdog, self._last_progress_s, self._stalled), name="watchdog")
+        try:
+            async with AsyncExitStack() as closing:
+                life = self._life = await self._unless_cut(self._begin(closing))
+                return await self._finish(life, await ended_by(self._live(life), life.control))
+        finally:
+            watching.cancel()
+
+    def _last_progress_s(self) -> float:
+        return self._progress_s if self._life is None else max(self._progress_s, self._life.control.progress_s)
+
+    def _progressed(self) -> None:
+        """A phase has got on."""
+        self._progress_s = asyncio.get_running_loop().time()
+
+    def _stalled(self, idle_s: float) -> None:
+        """W2: in the core's run it is the core that stops; any other phase is cut short."""
+        if self._life is not None and self._phase is None:
+            self._life.pumps.clock.stalled(idle_s)
+        elif self._plan.settings.async_rl.stall_watchdog.stall_action == "abort":
+            self._cut_short(Stalled(f"no progress for {idle_s:.0f} s, stall_timeout_s is over: {self._waits_for()}"))
+        else:
+            self._tell(Notice(f"no progress for {idle_s:.0f} s: {self._waits_for()}"))
+
+    async def _unless_cut(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of a phase. Raises what it raises, and the error that cut it short."""
+        task = asyncio.create_task(work)
+        await asyncio.wait([task, self._cut], return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        task.cancel()
+        await asyncio.wait([task], timeout=CLOSING_SHARE * self._plan.settings.cluster.shutdown_timeout_s)
+        raise self._cut.result()
+
+    async def _begin(self, closing: AsyncExitStack) -> Life:
+        """Make all actors, and give every generation worker the weights. From then on the run has begun."""
         plan, settings = self._plan, self._plan.settings
         setup = set_up(settings, plan.num_prompts)
-        async with AsyncExitStack() as closing:
-            plane, plane_actors = open_data_plane(settings.data_plane, plan.names)
-            rewards = [
-                start_actor(
-                    RewardWorker,
-                    {**plan.names.options(f"reward-{number}"), "num_cpus": 0, "max_restarts": -1},
-                    settings.data,
-                    verdict_threads(settings.data, settings.cluster.reward_threads),
-                )
-                for number in range(settings.cluster.num_reward_workers)
-            ]
-            for actor in [*plane_actors, *rewards]:
-                closing.callback(ray.kill, actor)
-            trainer = TrainerGroup(settings, plan.names, plan.model_directory, plane)
-            closing.callback(trainer.close)
-            fleet = Fleet(settings, plan.names, plan.model_directory, plane, rewards, plan.validation_prompts)
-            closing.push_async_callback(fleet.close)
-            cluster = settings.cluster
-            self._tell(
-                Notice(
-                    f"loading the model (trainer ranks: {cluster.num_trainer_ranks}, generation workers: "
-                    f"{cluster.num_generation_workers}, engine: {settings.generation.engine.name})"
-                )
+        plane, plane_actors = open_data_plane(settings.data_plane, plan.names)
+        rewards = [
+            start_actor(
+                RewardWorker,
+                {**plan.names.options(f"reward-{number}"), "num_cpus": 0, "max_restarts": -1},
+                settings.data,
+                verdict_threads(settings.data, settings.cluster.reward_threads),
             )
-            fleet.start()
-            await trainer.open()
-            resumed = await trainer.resume(plan.output / CHECKPOINTS) if plan.resume else None
-
-            core, recorder = self._open_core(setup, resumed, closing)
-            fleet.on_start, fleet.on_death = recorder.worker_started, recorder.worker_lost
-            self._recorder = recorder
-            if resumed is not None:
-                self._tell(Notice(f"going on from {resumed.path}, after {core.state.trainer.version} steps"))
-            await fleet.load(await trainer.publish(core.state.trainer.version))
-
-            control = Control(core)
-            rows = Rows(plane)
-            for prompt, row in resumed.rows if resumed else ():
-                rows.keep(prompt, row)
-            failure, watchdog = settings.async_rl.rollout_failure, settings.async_rl.stall_watchdog
-            checkpointing = settings.checkpointing
-            pumps = Pumps(
-                generation=GenerationPump(control, fleet, rows, recorder, failure.rollout_timeout_s),
-                training=TrainingPump(control, trainer, rows, recorder),
-                sync=SyncPump(
-                    control,
-                    trainer,
-                    fleet,
-                    rows,
-                    recorder,
-                    validation_every=settings.validation.every_steps if plan.validation_prompts else None,
-                    checkpoint_every=checkpointing.every_steps if checkpointing.enabled else None,
-                    checkpoints=plan.output / CHECKPOINTS,
-                    keep=checkpointing.keep,
-                ),
-                clock=ClockPump(control, recorder, watchdog),
-                rows=rows,
-                recorder=recorder,
+            for number in range(settings.cluster.num_reward_workers)
+        ]
+        for actor in [*plane_actors, *rewards]:
+            closing.callback(ray.kill, actor)
+        trainer = TrainerGroup(settings, plan.names, plan.model_directory, plane)
+        closing.callback(trainer.close)
+        fleet = Fleet(settings, plan.names, plan.model_directory, plane, rewards, plan.validation_prompts)
+        cluster = settings.cluster
+        closing.push_async_callback(fleet.close, CLOSING_SHARE * cluster.shutdown_timeout_s)
+        self._tell(
+            Notice(
+                f"loading the model (trainer ranks: {cluster.num_trainer_ranks}, generation workers: "
+                f"{cluster.num_generation_workers}, engine: {settings.generation.engine.name})"
             )
-            return await self._drive(control, pumps, fleet, recorder)
+        )
+        fleet.start()
+        await trainer.open()
+        self._progressed()
+        resumed = await trainer.resume(plan.output / CHECKPOINTS) if plan.resume else None
+        self._progressed()
+        core, recorder, trace = self._open_core(setup, resumed, closing)
+        fleet.on_start, fleet.on_death = recorder.worker_started, recorder.worker_lost
+        if resumed is not None:
+            self._tell(Notice(f"going on from {resumed.path}, after {core.state.trainer.version} steps"))
+        await fleet.load(await trainer.publish(core.state.trainer.version))
+        self._progressed()
+        control = Control(core)
+        life = Life(
+            control, self._make_pumps(control, trainer, fleet, Rows(plane), recorder), trainer, fleet, recorder, trace
+        )
+        for prompt, row in resumed.rows if resumed else ():
+            life.pumps.rows.keep(prompt, row)
+        begun_in(plan.output)
+        return life
 
-    def _open_core(self, setup: Setup, resumed: Resumed | None, closing: AsyncExitStack) -> tuple[Core, RunRecorder]:
-        """The core, fresh or restored, with everything that observes it."""
+    def _make_pumps(
+        self, control: Control, trainer: TrainerGroup, fleet: Fleet, rows: Rows, recorder: RunRecorder
+    ) -> Pumps:
+        plan, settings = self._plan, self._plan.settings
+        failure, watchdog = settings.async_rl.rollout_failure, settings.async_rl.stall_watchdog
+        checkpointing = settings.checkpointing
+        return Pumps(
+            generation=GenerationPump(control, fleet, rows, recorder, failure.rollout_timeout_s),
+            training=TrainingPump(control, trainer, rows, recorder),
+            sync=SyncPump(
+                control,
+                trainer,
+                fleet,
+                rows,
+                recorder,
+                validation_every=settings.validation.every_steps if plan.validation_prompts else None,
+                checkpoint_every=checkpointing.every_steps if checkpointing.enabled else None,
+                checkpoints=plan.output / CHECKPOINTS,
+                keep=checkpointing.keep,
+            ),
+            clock=ClockPump(control, recorder, watchdog),
+            rows=rows,
+            recorder=recorder,
+        )
+
+    def _open_core(
+        self, setup: Setup, resumed: Resumed | None, closing: AsyncExitStack
+    ) -> tuple[Core, RunRecorder, Path | None]:
+        """The core, fresh or restored, with everything that observes it, and where its trace is."""
         plan, settings = self._plan, self._plan.settings
         config = settings.model_dump(mode="json")
         writers = open_writers(
@@ -219,7 +285,6 @@ class Controller:
             incarnation=incarnation,
         )
         trace = closing.enter_context(Trace(trace_path(plan.output, incarnation), header, settings.trace))
-        self._trace = trace.path if settings.trace.enabled else None
         recorder = RunRecorder(StepMeter(setup.limits, time.monotonic()), writers, trace, self._tell)
         if resumed is None:
             core = Core(setup, observer=recorder.observe)
@@ -228,50 +293,61 @@ class Controller:
         recorder.core = core
         for notice in core.notices:
             self._tell(Notice(notice))
-        return core, recorder
+        return core, recorder, trace.path if settings.trace.enabled else None
 
-    async def _drive(self, control: Control, pumps: Pumps, fleet: Fleet, recorder: RunRecorder) -> Outcome:
-        """Validate, run the core to its end, validate again."""
-        plan, core = self._plan, control.core
-        before = await self._validate(fleet, recorder, "before", core.state.trainer.version)
-        self._control = control
-        begun_in(plan.output)
+    async def _live(self, life: Life) -> None:
+        """Validate, and run the core to its end."""
+        version = life.control.core.state.trainer.version
+        life.accuracy_before = await self._validate(life, "before", "the first validation", version)
+        self._phase = None
         gc.freeze()  # what is there by now stays for the run, and going through it would stop the loop for 30 ms
-        began_s, began_cpu_s = time.monotonic(), time.process_time()
-        pumps.clock.watch()
-        await control.run(pumps)
-        rl_s = (recorder.last_close_s or time.monotonic()) - began_s
-        cpu_s = time.process_time() - began_cpu_s
-        trace_cpu_s = recorder.trace_cpu_s
-        recorder.finish()
-        await pumps.generation.stop()
-        interrupted = not is_over(core.state)
-        if interrupted and plan.settings.checkpointing.enabled:
-            await pumps.sync.checkpoint()
-        after = None
-        if not interrupted:
-            after = await self._validate(fleet, recorder, "after", core.state.trainer.version)
-        return Outcome(
-            status="interrupted" if interrupted else core.state.run.status.name.lower(),
-            error=None if core.error is None else str(core.error),
-            accuracy_before=before,
-            accuracy_after=after,
-            closed=closed_steps(core),
-            balance=balance_sheet(core),
-            rl_s=rl_s,
-            core_s=control.core_s,
-            controller_cpu_s=cpu_s,
-            trace_cpu_s=trace_cpu_s,
-            late_answers=control.late_answers,
-            worker_restarts=recorder.workers_lost,
-            trace=self._trace,
-            checkpoint=recorder.last_checkpoint,
-        )
+        life.began_s, began_cpu_s = time.monotonic(), time.process_time()
+        try:
+            await life.control.run(life.pumps)
+        finally:
+            self._phase = "its end"
+            self._progressed()
+            life.rl_s = (life.recorder.last_close_s or time.monotonic()) - life.began_s
+            life.controller_cpu_s = time.process_time() - began_cpu_s
+            life.trace_cpu_s = life.recorder.trace_cpu_s
 
-    async def _validate(self, fleet: Fleet, recorder: RunRecorder, label: str, step: int) -> float | None:
+    async def _validate_again(self, life: Life) -> None:
+        patience_s = CLOSING_SHARE * self._plan.settings.cluster.shutdown_timeout_s
+        with suppress(TimeoutError):  # a worker that does not hear it has its share of the validation all the same
+            await asyncio.wait_for(life.pumps.generation.stop(), patience_s)
+        version = life.control.core.state.trainer.version
+        life.accuracy_after = await self._validate(life, "after", "the final validation", version)
+
+    async def _finish(self, life: Life, end: End) -> Outcome:
+        """Save what was trained, measure it where the run completed, and say how it ended.
+
+        Saving comes first: nothing that fails later may cost what was trained.
+        """
+        kept = Kept(life.recorder.last_checkpoint)
+
+        def saving() -> None:
+            self._progressed()
+            if end.status != "completed" or self._cut.done():
+                self._tell(Ending(outcome_of(life, end, kept)))
+
+        saving()
+        life.recorder.finish()
+        await keep(life, end, kept, self._plan.output, self._plan.settings, saving)
+        if end.status == "completed":
+            end = await ended_by(self._validate_again(life), life.control)
+        if end.status == "completed" and kept.lost:
+            end = End("failed", EvenstepError(kept.lost[0]))
+        outcome = outcome_of(life, end, kept)
+        life.recorder.ended(outcome.status, outcome.error, outcome.checkpoint, outcome.model)
+        self._tell(Ending(outcome))
+        return outcome
+
+    async def _validate(self, life: Life, label: str, phase: str, step: int) -> float | None:
         if not self._plan.validation_prompts:
             return None
+        self._phase = f"{phase} is under way"
         self._tell(Notice(f"measuring accuracy on {self._plan.validation_prompts} held-out prompts"))
-        evaluation = await fleet.evaluate(label)
-        recorder.evaluated(step, evaluation)
+        evaluation = await self._unless_cut(life.fleet.evaluate(label, self._progressed))
+        self._progressed()
+        life.recorder.evaluated(step, evaluation)
         return evaluation.accuracy

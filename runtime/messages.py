@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from runtime.explaining.live import Standing
 
 Json = dict[str, Any]
+
+Status = Literal["completed", "stopped", "failed", "interrupted"]
+"""How a run ended (W3): by itself; by a rule, a budget or the watchdog; by an error or a dead process; by a signal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +40,17 @@ class Notice:
 class Outcome:
     """The end of a run."""
 
-    status: str
-    """completed, stopped, or interrupted."""
+    status: Status
     error: str | None
-    """Why it was stopped."""
+    """Why it did not complete, the first cause first; None where it completed or was interrupted."""
+    lost: tuple[str, ...]
+    """What the end of the run could not keep, and why."""
     accuracy_before: float | None
     accuracy_after: float | None
+    """Of a run that completed."""
     closed: list[dict[str, int]]
     balance: dict[str, int]
+    """Empty where the controller died and nobody knows it."""
     rl_s: float
     """From the first rollout to the end of the last step."""
     core_s: float
@@ -58,7 +64,18 @@ class Outcome:
     trace: Path | None
     checkpoint: Path | None
     """The last one written."""
+    model: Path | None
+    """The last weights as a Hugging Face directory; None where they were not saved."""
+    traceback: str | None = None
+    """Of the error, for whoever mends it; None where the error says what to do."""
 
 
-Message = StepDone | Validated | Notice | Standing | Outcome
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The run is over and saves what it can: its outcome if nothing more came. Told again while saving goes on."""
+
+    outcome: Outcome
+
+
+Message = StepDone | Validated | Notice | Standing | Ending | Outcome
 """The last message of a stream is the Outcome."""

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -65,6 +65,6 @@ class FleetPort(Protocol):
         """Return once every worker has confirmed that it runs the published version."""
         ...
 
-    async def evaluate(self, label: str) -> Evaluation:
-        """Held-out accuracy of the weights that the workers run."""
+    async def evaluate(self, label: str, progressed: Callable[[], None]) -> Evaluation:
+        """Held-out accuracy of the weights that the workers run; `progressed` is called as it gets on."""
         ...

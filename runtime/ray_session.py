@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import shutil
@@ -10,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from runtime.processes import descendants, end_all, within
+from runtime.saving import CLOSING_SHARE, TEARDOWN_SHARE
 from runtime.settings import Settings
 
 PROCESS_ENVIRONMENT = {
@@ -34,7 +37,7 @@ _PRIVATE_ENVIRONMENT = {
 
 @contextmanager
 def ray_session(settings: Settings) -> Iterator[None]:
-    """Connect, and leave nothing behind: no process and no file of a private cluster.
+    """Connect, and leave nothing behind: no process and no file of a private cluster, whatever its processes do (W3).
 
     Ray is imported here, after its environment is set: some of it is read when it is imported.
     """
@@ -59,9 +62,10 @@ def ray_session(settings: Settings) -> Iterator[None]:
         try:
             yield
         finally:
-            ray.shutdown()
+            _shut_down(TEARDOWN_SHARE * cluster.shutdown_timeout_s)
         return
     directory = Path(tempfile.mkdtemp(prefix="es-", dir="/tmp"))  # short: Ray's sockets lie in it
+    others = set(descendants())
     try:
         ray.init(
             namespace=cluster.namespace,
@@ -72,9 +76,19 @@ def ray_session(settings: Settings) -> Iterator[None]:
             logging_level=logging.WARNING,
             _temp_dir=str(directory),
         )
-        try:
-            yield
-        finally:
-            ray.shutdown()
+        yield
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        ours = [process for process in descendants() if process not in others]
+        try:
+            _shut_down(TEARDOWN_SHARE * cluster.shutdown_timeout_s)
+        finally:
+            end_all(ours, CLOSING_SHARE * cluster.shutdown_timeout_s)
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def _shut_down(timeout_s: float) -> None:
+    """Disconnect; a raylet or GCS that does not answer would hold up `ray.shutdown`, now and at the exit, for ever."""
+    import ray
+
+    if not within(timeout_s, ray.shutdown):
+        atexit.unregister(ray.shutdown)

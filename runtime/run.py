@@ -2,63 +2,40 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
-from fsm.errors import ConfigError, EvenstepError
+from fsm.errors import ConfigError
 from fsm.setup import set_up
 from fsm.state import Limits
-from runtime.checkpoint import CheckpointRefused
+from runtime.failures import InterruptedAtStart, RunFailed, failure_of
 from runtime.generation.config import VllmEngineConfig
-from runtime.generation.errors import PolicyNotFinite, RequestRefused, UnsupportedModel
+from runtime.generation.errors import RequestRefused
 from runtime.generation.vllm_setup import VllmMissing, check_validation, check_vllm_installed
 from runtime.memory import PeakMemory
 from runtime.messages import Message, Notice, Outcome
-from runtime.metric_writers import METRICS_FILE, MetricsBackendMissing, missing_backends
+from runtime.metric_writers import METRICS_FILE, missing_backends
 from runtime.model_directory import SMOLLM2 as SMOLLM2_SIZE
 from runtime.model_directory import TINY as TINY_SIZE
 from runtime.plot import plot_run
 from runtime.preflight import Counted, needs_of, preflight
+from runtime.processes import interrupts_by_signals
 from runtime.ray_session import ray_session
 from runtime.settings import SMOLLM2, TINY, Settings, TransferQueuePlaneConfig
 from runtime.starting import CONFIG, MODEL, starting_in
 from runtime.summary import Summary, make_summary
-from runtime.tasks.errors import DataFailure, TaskError
+from runtime.tasks.errors import TaskError
 from runtime.tasks.load import load_task
-from runtime.tracing.on_signal import on_sigusr1
 from runtime.transfer_queue.installed import TransferQueueMissing, check_transfer_queue_installed
 
-if TYPE_CHECKING:
-    from runtime.controller import RunPlan
-
 Listener = Callable[[Message], None]
-
-SELF_EXPLANATORY = (
-    DataFailure, TaskError, CheckpointRefused, RequestRefused, UnsupportedModel, PolicyNotFinite, MetricsBackendMissing,
-)  # fmt: skip
-"""Errors of actors that say who is to blame and what to do; where they were raised helps nobody."""
-
-
-class RunFailed(EvenstepError):
-    """A run ended with an error that no rule foresees.
-
-    The message is that of an error which says who is to blame and what to do, or else what the actor raised, and where.
-    """
-
-
-class InterruptedAtStart(EvenstepError):
-    """The run was interrupted before it had begun: nothing was trained, and a checkpoint is as it was."""
-
-    def __init__(self) -> None:
-        super().__init__("interrupted before the run had begun: nothing was trained; it may be started again")
+TRACEBACK_FILE = "traceback.txt"
+"""What an error that explains nothing leaves in a run's directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +54,9 @@ class RunResult:
             **self.summary,
             "status": outcome.status,
             "error": outcome.error,
+            "lost": list(outcome.lost),
+            "checkpoint": None if outcome.checkpoint is None else str(outcome.checkpoint),
+            "model": None if outcome.model is None else str(outcome.model),
             "core_s": round(outcome.core_s, 3),
             "controller_cpu_s": round(outcome.controller_cpu_s, 3),
             "trace_cpu_s": round(outcome.trace_cpu_s, 3),
@@ -138,36 +118,56 @@ def _refuse_too_few(num_prompts: int, limits: Limits) -> None:
 def run_training(settings: Settings, output: Path, *, resume: bool, listener: Listener) -> RunResult:
     """Run to the end. `listener` is told what happens, in this thread.
 
-    A KeyboardInterrupt ends the run early, with a checkpoint where they are enabled; a second one at once.
-    Raises ConfigError, which leaves no directory behind, InterruptedAtStart, and what ended the run otherwise.
+    A KeyboardInterrupt, SIGTERM or SIGHUP ends the run early, with what it has; a second one at once. A run that had
+    begun has a result, whatever ended it. Raises ConfigError, which leaves no directory behind; RunFailed or
+    InterruptedAtStart, where nothing was trained.
     """
-    began_s = time.monotonic()
-    listener(Notice("checking the data, the model and the machine"))
-    num_prompts, held_out = check_run(settings, output, resume=resume)
-    address = settings.cluster.address
-    listener(Notice("starting Ray" if address is None else f"connecting to Ray at {address}"))
-    with PeakMemory() as memory, ray_session(settings):
-        outcome = run_on_ray(settings, output, num_prompts, held_out, resume, listener)
-    places = {"metrics": output / METRICS_FILE}
-    if outcome.trace is not None:
-        places["trace"] = outcome.trace
-    if outcome.checkpoint is not None:
-        places["checkpoint"] = outcome.checkpoint
-    if settings.logger.plot and outcome.closed:
-        places["plot"] = plot_run(output / METRICS_FILE, output / "plot.png")
+    with interrupts_by_signals():
+        began_s = time.monotonic()
+        try:
+            listener(Notice("checking the data, the model and the machine"))
+            num_prompts, held_out = check_run(settings, output, resume=resume)
+            address = settings.cluster.address
+            listener(Notice("starting Ray" if address is None else f"connecting to Ray at {address}"))
+        except KeyboardInterrupt:
+            raise InterruptedAtStart from None
+        with PeakMemory() as memory, ray_session(settings):
+            outcome = run_on_ray(settings, output, num_prompts, held_out, resume, listener)
+        return _result(settings, output, outcome, time.monotonic() - began_s, memory.peak_bytes)
+
+
+def _result(settings: Settings, output: Path, outcome: Outcome, wall_s: float, peak_memory_bytes: int) -> RunResult:
+    places = _places(settings, output, outcome)
     summary = make_summary(
         accuracy_before=outcome.accuracy_before,
         accuracy_after=outcome.accuracy_after,
         closed=outcome.closed,
         balance=outcome.balance,
-        wall_s=time.monotonic() - began_s,
+        wall_s=wall_s,
         rl_s=outcome.rl_s,
-        peak_memory_bytes=memory.peak_bytes,
+        peak_memory_bytes=peak_memory_bytes,
         trace=outcome.trace,
         seed=settings.seed,
         config=settings.model_dump(mode="json"),
     )
     return RunResult(outcome, summary, places)
+
+
+def _places(settings: Settings, output: Path, outcome: Outcome) -> dict[str, Path]:
+    """Where the files of a run are, what a person wants most last."""
+    places = {"metrics": output / METRICS_FILE}
+    if outcome.trace is not None:
+        places["trace"] = outcome.trace
+    if settings.logger.plot and outcome.closed:
+        places["plot"] = plot_run(output / METRICS_FILE, output / "plot.png")
+    if outcome.traceback is not None:
+        places["traceback"] = output / TRACEBACK_FILE
+        places["traceback"].write_text(outcome.traceback, encoding="utf-8")
+    if outcome.checkpoint is not None:
+        places["checkpoint"] = outcome.checkpoint
+    if outcome.model is not None:
+        places["model"] = outcome.model
+    return places
 
 
 def run_on_ray(
@@ -179,6 +179,7 @@ def run_on_ray(
     """
     from runtime.actors.naming import Names, missing_resources
     from runtime.controller import RunPlan
+    from runtime.driving import drive
 
     missing = "; ".join(missing_resources(settings))
     if missing and settings.cluster.address is None:
@@ -198,73 +199,8 @@ def run_on_ray(
         config = yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False)
         (output / CONFIG).write_text(config, encoding="utf-8")
         plan = RunPlan(settings, names, num_prompts, held_out, model_directory, output.resolve(), resume)
-        with _sigterm_interrupts():
+        with interrupts_by_signals():  # again: Ray has put its own handlers there
             return drive(plan, listener)
-
-
-@contextmanager
-def _sigterm_interrupts() -> Iterator[None]:
-    """What schedulers send before they kill ends a run as Ctrl-C does. Signals belong to the main thread."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def drive(plan: RunPlan, listener: Listener) -> Outcome:
-    """Start a controller on the Ray session that is there, and hear it out. See `run_training` for interrupts.
-
-    Raises RunFailed.
-    """
-    import ray
-    from ray.exceptions import RayError
-
-    from runtime.actors.naming import start_actor
-    from runtime.controller import Controller
-
-    controller = start_actor(Controller, {**plan.names.options("controller"), "num_cpus": 0}, plan)
-    stream: Any = controller.run.remote()
-    interrupted = False
-    dumping = on_sigusr1(lambda: ray.get(controller.dump_trace.remote()))
-    try:
-        while True:
-            try:
-                for reference in stream:
-                    messages: Sequence[Message] = ray.get(reference)
-                    for message in messages:
-                        if isinstance(message, Outcome):
-                            return message
-                        listener(message)
-            except KeyboardInterrupt:
-                if interrupted:
-                    raise
-                interrupted = True
-                listener(Notice("interrupted: the run ends after what it is doing; interrupt again to end it at once"))
-                if not ray.get(controller.interrupt.remote()):
-                    raise InterruptedAtStart from None
-    except RayError as error:
-        raise _failed(error) from error
-    finally:
-        dumping.close()
-        ray.kill(controller)
-
-
-def _failed(error: BaseException) -> RunFailed:
-    """What ended the run, out of the errors of the actors that it went through."""
-    from ray.exceptions import RayTaskError
-
-    cause = error
-    while isinstance(cause, RayTaskError) and cause.cause is not None:
-        cause = cause.cause
-    return RunFailed(f"the run failed: {cause if isinstance(cause, SELF_EXPLANATORY) else error}")
 
 
 def _prepare_model(settings: Settings, directory: Path, listener: Listener) -> Path:
@@ -281,7 +217,8 @@ def _prepare_model(settings: Settings, directory: Path, listener: Listener) -> P
     try:
         counted, prepared = ray.get(task.remote(settings, directory.resolve()))
     except RayError as error:
-        raise _failed(error) from error
+        failure = failure_of(error)
+        raise RunFailed(failure.says, failure.traceback) from error
     except KeyboardInterrupt:
         raise InterruptedAtStart from None
     for notice in counted.notices:

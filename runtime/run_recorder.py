@@ -57,6 +57,7 @@ class RunRecorder:
         """The record of the step that closed last."""
         self.workers_lost = 0
         self.last_checkpoint: Path | None = None
+        self.last_checkpoint_step: int | None = None
         self.last_close_s: float | None = None
         """When a step last closed and was synced, on the monotonic clock."""
 
@@ -162,7 +163,7 @@ class RunRecorder:
 
     def checkpointed(self, step: int, path: Path) -> None:
         """See Recorder."""
-        self.last_checkpoint = path
+        self.last_checkpoint, self.last_checkpoint_step = path, step
         self._trace.note(Checkpointed(step, str(path)))
 
     def stalled(self, idle_s: float, waits_for: str) -> None:

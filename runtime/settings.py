@@ -47,7 +47,6 @@ DEFAULT_RUN: dict[str, Any] = {
         },
     },
     "optimizer": {"lr": 3e-4},
-    "checkpointing": {"enabled": True},
 }
 """What `evenstep train` runs when it is given no file: a tiny model learns to reverse letters."""
 
@@ -122,6 +121,15 @@ class ClusterConfig(Strict):
     trainer_device: Literal["cpu", "cuda"] = Field(
         default="cpu", description="Where the trainer computes; cuda takes one GPU a rank."
     )
+    shutdown_timeout_s: float = Field(
+        default=30.0,
+        gt=0,
+        description=(
+            "How long a run that is over, stopped or interrupted may take to be gone, whatever any process does (W3). "
+            "A last checkpoint or model that is still being written is waited for; one that stands still for 0.3 of "
+            "it is given up. Set it higher for models whose weights take long to gather."
+        ),
+    )
     max_worker_restarts: int = Field(
         default=16, ge=0, description="Generation workers made anew in a run, beyond which it ends with the error."
     )
@@ -190,7 +198,10 @@ DataPlaneConfig = Annotated[ObjectStorePlaneConfig | TransferQueuePlaneConfig, F
 class CheckpointingConfig(Strict):
     """When checkpoints are written, and how many stay."""
 
-    enabled: bool = Field(default=False, description="Write checkpoints; one more at the end of an interrupted run.")
+    enabled: bool = Field(
+        default=True,
+        description="Write checkpoints: every so many steps, and one at the end of a run, however it ends.",
+    )
     every_steps: int = Field(default=100, ge=1, description="Steps between two checkpoints.")
     keep: int = Field(default=2, ge=1, description="Newest checkpoints that are kept.")
 

@@ -20,6 +20,8 @@ from runtime.tracing.parts import trace_path
 
 MARK = "not-begun"
 CONFIG, MODEL = "config.yaml", "model"
+FINAL_MODEL = f"{MODEL}/final"
+"""The last weights of a run, as a Hugging Face directory."""
 _SAYS = "The run in this directory has not begun: the next `evenstep train --output` here removes what this one left.\n"
 
 

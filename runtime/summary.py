@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -99,22 +99,29 @@ def write_summary(path: Path, summary: Summary) -> None:
     write_json_aside(path, dict(summary))
 
 
-def print_summary(summary: Summary, console: Console, *, outcome: str, places: Mapping[str, Path]) -> None:
+def print_summary(
+    summary: Summary, console: Console, *, outcome: str, lost: Sequence[str] = (), places: Mapping[str, Path]
+) -> None:
     """Accuracy, steps, the balance sheet and where things are: a table on a terminal, plain lines elsewhere.
 
     Args:
         summary: Of the run.
         console: Where to.
         outcome: "completed", or "stopped: " and why.
+        lost: What could not be kept, and why.
         places: What lies where, such as {"metrics": …, "checkpoint": …}.
     """
     for line in headline(summary, outcome):
         console.print(Text(line), soft_wrap=True)
-    if console.is_terminal:
+    if not summary["balance"]:
+        console.print(Text("the balance sheet is not known: the controller died"), soft_wrap=True)
+    elif console.is_terminal:
         console.print(_balance_table(summary["balance"]))
     else:
         for line in balance_lines(summary["balance"]):
             console.print(Text(line), soft_wrap=True)
+    for line in lost:
+        console.print(Text(line, "bold"), soft_wrap=True)
     width = max((len(name) for name in places), default=0)
     for name, place in places.items():
         console.print(Text(f"{name:<{width}}  {place}"), soft_wrap=True)

@@ -12,7 +12,7 @@ import ray
 from ray.actor import ActorHandle
 from ray.exceptions import RayActorError, RayTaskError
 
-from fsm.errors import InvariantBroken
+from fsm.errors import EvenstepError, InvariantBroken
 from fsm.events import Attempt
 from runtime.actors.generation_worker import GenerationWorker
 from runtime.actors.naming import Names, generation_resources, start_actor, worker_names
@@ -22,11 +22,11 @@ from runtime.generation.evaluation import Evaluation
 from runtime.settings import Settings
 from runtime.weight_sync import Published
 
-CLOSE_TIMEOUT_S = 30.0
-"""How long an engine may take to end before its worker is killed."""
+PART_PROMPTS, PARTS_AT_A_TIME = 64, 2
+"""A validation is asked for in parts, so that the watchdog sees it get on; two a worker, so that it is never idle."""
 
 
-class FleetLost(RuntimeError):
+class FleetLost(EvenstepError):
     """Generation workers died more often than `cluster.max_worker_restarts` allows."""
 
 
@@ -118,13 +118,23 @@ class Fleet:
         self._is_published.set()
         await asyncio.gather(*(self._load(seat, published) for seat in self._seats.values()))
 
-    async def evaluate(self, label: str) -> Evaluation:
-        """See FleetPort. Each worker takes its share of the held-out prompts; a worker that dies has it done again."""
-        shares = {
-            seat.name: range(number, self._validation_prompts, len(self._seats))
+    async def evaluate(self, label: str, progressed: Callable[[], None]) -> Evaluation:
+        """See FleetPort. Each worker takes its share of the held-out prompts, in parts, two at a time.
+
+        A worker that dies has its part done again.
+        """
+        shares = [
+            (seat, range(number, self._validation_prompts, len(self._seats)))
             for number, seat in enumerate(self._seats.values())
-        }
-        parts = await asyncio.gather(*(self._evaluate(name, label, share) for name, share in shares.items() if share))
+        ]
+        places = {seat.name: asyncio.Semaphore(PARTS_AT_A_TIME) for seat, _ in shares}
+        parts = await asyncio.gather(
+            *(
+                self._evaluate(seat, places[seat.name], label, share[first : first + PART_PROMPTS], progressed)
+                for seat, share in shares
+                for first in range(0, len(share), PART_PROMPTS)
+            )
+        )
         rollouts = sum(part.rollouts for part in parts)
         return Evaluation(
             accuracy=sum(part.accuracy * part.rollouts for part in parts) / rollouts,
@@ -135,11 +145,11 @@ class Fleet:
             end_weight=max(part.end_weight for part in parts),
         )
 
-    async def close(self) -> None:
-        """End all workers, and what their engines have started."""
-        await asyncio.gather(*(self._close(seat) for seat in self._seats.values()))
+    async def close(self, timeout_s: float) -> None:
+        """End all workers, and what their engines have started, which may take `timeout_s` seconds."""
+        await asyncio.gather(*(self._close(seat, timeout_s) for seat in self._seats.values()))
 
-    async def _close(self, seat: _Seat) -> None:
+    async def _close(self, seat: _Seat, timeout_s: float) -> None:
         """A worker that is still being made is dropped as it is; one that does not answer is killed all the same."""
         if seat.worker is None:
             return
@@ -147,19 +157,22 @@ class Fleet:
             seat.worker.cancel()
         elif seat.worker.exception() is None:
             handle = seat.worker.result().handle
-            await asyncio.wait([asyncio.ensure_future(handle.close.remote())], timeout=CLOSE_TIMEOUT_S)
+            await asyncio.wait([asyncio.ensure_future(handle.close.remote())], timeout=timeout_s)
             ray.kill(handle)
 
-    async def _evaluate(self, worker: str, label: str, indices: Sequence[int]) -> Evaluation:
-        seat = self._seats[worker]
-        while True:
-            there = await self._worker(seat)
-            try:
-                evaluation: Evaluation = await there.handle.evaluate.remote(label, indices)
-            except RayActorError as error:
-                self._bury(seat, there, error)
-            else:
-                return evaluation
+    async def _evaluate(
+        self, seat: _Seat, place: asyncio.Semaphore, label: str, indices: Sequence[int], progressed: Callable[[], None]
+    ) -> Evaluation:
+        async with place:
+            while True:
+                there = await self._worker(seat)
+                try:
+                    evaluation: Evaluation = await there.handle.evaluate.remote(label, indices)
+                except RayActorError as error:
+                    self._bury(seat, there, error)
+                else:
+                    progressed()
+                    return evaluation
 
     async def _load(self, seat: _Seat, published: Published) -> None:
         """A worker that dies on the way is made anew, with the publication."""

@@ -5,16 +5,20 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
 
 from fsm.errors import ConfigError
+from runtime.messages import Status
 from runtime.settings import load_settings
 
-COMPLETED, STOPPED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
-"""Exit codes."""
+if TYPE_CHECKING:
+    from runtime.run import RunResult
+
+WRONG_USE = 2
+EXIT_CODES: dict[Status, int] = {"completed": 0, "stopped": 1, "failed": 1, "interrupted": 130}
 
 
 def train(
@@ -37,15 +41,17 @@ def train(
 
     Without a file it trains a tiny transformer to reverse letters, on two CPU cores, within two minutes.
 
+    Every end but kill -9 saves the last weights: a checkpoint to go on from (--resume), and model/final, a Hugging
+    Face directory. Ctrl-C, SIGTERM and SIGHUP end a run in good order; a second one at once.
+
     Exit codes: 0 the run completed, 1 a limit of its configuration stopped it, or it failed, 2 the command or the
     configuration is wrong, 130 it was interrupted.
 
     Example: evenstep train --set grpo.max_num_steps=50 --summary summary.json
     """
-    from runtime.durable import write_json_aside
+    from runtime.failures import InterruptedAtStart, RunFailed
     from runtime.progress import open_progress
-    from runtime.run import InterruptedAtStart, RunFailed, run_training
-    from runtime.summary import print_summary
+    from runtime.run import run_training
 
     console = Console()
     try:
@@ -65,18 +71,37 @@ def train(
         typer.echo(f"evenstep train: {error}", err=True)
         raise typer.Exit(WRONG_USE) from None
     except RunFailed as error:
-        typer.echo(f"evenstep train: {error}", err=True)
-        raise typer.Exit(STOPPED) from None
+        _end_unbegun("failed", error, summary, error.traceback)
     except InterruptedAtStart as error:
-        typer.echo(f"evenstep train: {error}", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+        _end_unbegun("interrupted", error, summary)
     except KeyboardInterrupt:
-        typer.echo("evenstep train: interrupted before it could end in good order", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+        _end_unbegun("interrupted", RuntimeError("interrupted again before it could end in good order"), summary)
+    else:
+        _end(result, summary, console)
+
+
+def _end_unbegun(status: Status, error: Exception, summary: Path | None, traceback: str | None = None) -> NoReturn:
+    """The end of a run that trained nothing."""
+    if traceback is not None:
+        typer.echo(traceback, err=True)
+    typer.echo(f"evenstep train: {error}", err=True)
+    _write(summary, {"status": status, "error": str(error), "steps": 0, "closed": [], "model": None, "checkpoint": None})
+    raise typer.Exit(EXIT_CODES[status])
+
+
+def _end(result: RunResult, summary: Path | None, console: Console) -> NoReturn:
+    from runtime.summary import print_summary
+
     outcome = result.outcome
-    if summary is not None:
-        write_json_aside(summary.resolve(), result.as_json())
+    _write(summary, result.as_json())
     says = outcome.status if outcome.error is None else f"{outcome.status}: {outcome.error}"
-    print_summary(result.summary, console, outcome=says, places=result.places)
+    print_summary(result.summary, console, outcome=says, lost=outcome.lost, places=result.places)
     sys.stdout.flush()
-    raise typer.Exit({"completed": COMPLETED, "stopped": STOPPED, "interrupted": INTERRUPTED}[outcome.status])
+    raise typer.Exit(EXIT_CODES[outcome.status])
+
+
+def _write(summary: Path | None, value: dict[str, Any]) -> None:
+    from runtime.durable import write_json_aside
+
+    if summary is not None:
+        write_json_aside(summary.resolve(), value)

@@ -78,6 +78,6 @@ class SyncPump:
             self._recorder.synced(version)
         if not self._control.over and self._validation_every and version % self._validation_every == 0:
             self._recorder.call_began("evaluate", version)
-            evaluation = await self._fleet.evaluate(f"validation-{version}")
+            evaluation = await self._fleet.evaluate(f"validation-{version}", self._control.progressed)
             self._recorder.call_ended("evaluate", version)
             self._recorder.evaluated(version, evaluation)

@@ -1,0 +1,146 @@
+"""The process that started a run: it starts the controller, hears it out, and never waits for ever for its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from runtime.explaining.live import Standing
+from runtime.failures import InterruptedAtStart, RunFailed, failure_of
+from runtime.messages import Ending, Message, Notice, Outcome, StepDone
+from runtime.processes import within
+from runtime.saving import CLOSING_SHARE, HEARING_SHARE
+from runtime.tracing.on_signal import on_sigusr1
+
+if TYPE_CHECKING:
+    from runtime.controller import RunPlan
+
+Listener = Callable[[Message], None]
+
+
+@dataclass(slots=True)
+class _Heard:
+    """What is known of the run here, in case its controller says no more."""
+
+    patience_s: float
+    """How long the end of the run may be silent."""
+    began: bool = False
+    interrupted: bool = False
+    ending: Outcome | None = None
+    """The outcome as far as it was told."""
+    closed: list[dict[str, int]] = field(default_factory=list)
+    deadline_s: float | None = None
+    """When nothing more is waited for, on the monotonic clock; None while the run goes on."""
+
+    def hear(self, message: Message) -> None:
+        """Take note of it."""
+        match message:
+            case Standing():
+                self.began = True
+            case StepDone(record):
+                self.closed.append({key: record[key] for key in ("step", "selected", "charged", "short")})
+            case Ending(outcome):
+                self.ending = outcome
+                self.be_patient()
+
+    def be_patient(self) -> None:
+        """From now on the end may be silent for so long."""
+        self.deadline_s = time.monotonic() + self.patience_s
+
+    @property
+    def left_s(self) -> float | None:
+        """How long a message may still take; None for ever."""
+        return None if self.deadline_s is None else max(self.deadline_s - time.monotonic(), 0.0)
+
+
+class _NoOutcome(Exception):
+    """The controller does not tell the end of the run, or nobody waits for it."""
+
+
+def drive(plan: RunPlan, listener: Listener) -> Outcome:
+    """Start a controller on the Ray session that is there, and hear it out.
+
+    A KeyboardInterrupt ends the run early; a second one at once, with what is known by then. Whatever becomes of the
+    controller, a run that had begun has an Outcome, within `cluster.shutdown_timeout_s` of its end (W3).
+    Raises what ended a run that had not begun: RunFailed, or InterruptedAtStart.
+    """
+    import ray
+    from ray.exceptions import RayError
+
+    from runtime.actors.naming import start_actor
+    from runtime.controller import Controller
+
+    timeout_s = plan.settings.cluster.shutdown_timeout_s
+    heard = _Heard(HEARING_SHARE * timeout_s)
+    controller = start_actor(Controller, {**plan.names.options("controller"), "num_cpus": 0}, plan)
+    stream: Any = controller.run.remote()
+    dumping = on_sigusr1(lambda: ray.get(controller.dump_trace.remote()))
+    try:
+        try:
+            return _hear_out(stream, heard, listener)
+        except KeyboardInterrupt:
+            heard.interrupted = True
+            heard.be_patient()
+            controller.interrupt.remote()
+            listener(Notice("interrupted: the run saves what it has and ends; interrupt again to end it at once"))
+        try:
+            return _hear_out(stream, heard, listener)
+        except KeyboardInterrupt:
+            raise _NoOutcome("the run was interrupted again, and its end was not waited for") from None
+    except (RayError, _NoOutcome) as error:
+        return _outcome_without_controller(heard, error)
+    finally:
+        dumping.close()
+        within(CLOSING_SHARE * timeout_s, lambda: ray.kill(controller))
+
+
+def _hear_out(stream: Any, heard: _Heard, listener: Listener) -> Outcome:
+    """Pass on what the controller tells, until its last message."""
+    import ray
+
+    while True:
+        there, _ = ray.wait([stream], timeout=heard.left_s)
+        if not there:
+            raise _NoOutcome(
+                f"the controller did not say how the run ended within {heard.patience_s:.0f} s (cluster."
+                "shutdown_timeout_s): it, or an actor that it waits for, does not answer"
+            )
+        messages: Sequence[Message] = ray.get(next(stream))
+        for message in messages:
+            if isinstance(message, Outcome):
+                return message
+            heard.hear(message)
+            listener(message)
+
+
+def _outcome_without_controller(heard: _Heard, error: Exception) -> Outcome:
+    """What is known of the end of a run whose controller died, or is silent.
+
+    Raises RunFailed or InterruptedAtStart where the run had not begun.
+    """
+    failure = failure_of(error)
+    if heard.ending is not None:
+        return replace(heard.ending, lost=(*heard.ending.lost, failure.says))
+    if not heard.began:
+        raise InterruptedAtStart if heard.interrupted else RunFailed(failure.says, failure.traceback)
+    return Outcome(
+        status="interrupted" if heard.interrupted else "failed",
+        error=None if heard.interrupted else failure.says,
+        lost=(failure.says,) if heard.interrupted else (),
+        accuracy_before=None,
+        accuracy_after=None,
+        closed=heard.closed,
+        balance={},
+        rl_s=0.0,
+        core_s=0.0,
+        controller_cpu_s=0.0,
+        trace_cpu_s=0.0,
+        late_answers=0,
+        worker_restarts=0,
+        trace=None,
+        checkpoint=None,
+        model=None,
+        traceback=failure.traceback,
+    )

@@ -1,0 +1,152 @@
+"""How a run that has begun ends: its outcome, and what is kept of it whatever ended it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fsm.core import Core
+from fsm.errors import EvenstepError, InvariantBroken, Stalled
+from fsm.trainer import TrainerState
+from runtime.actors.fleet import Fleet
+from runtime.actors.trainer_group import TrainerGroup
+from runtime.checkpoint import CHECKPOINTS
+from runtime.control import Control
+from runtime.failures import failure_of
+from runtime.messages import Outcome, Status
+from runtime.pumps.pumps import Pumps
+from runtime.run_recorder import RunRecorder
+from runtime.saving import SAVING_SHARE, SaveStoodStill, while_it_grows
+from runtime.settings import Settings
+from runtime.starting import FINAL_MODEL
+from runtime.summary import balance_sheet, closed_steps
+
+
+class Interrupted(EvenstepError):
+    """The run was asked to end early, in a validation."""
+
+
+class End(NamedTuple):
+    """How a run ended."""
+
+    status: Status
+    error: BaseException | None
+    """The first cause; None where it completed or was interrupted."""
+
+
+@dataclass(slots=True)
+class Life:
+    """A run that has begun: its parts, and what is known of it so far."""
+
+    control: Control
+    pumps: Pumps
+    trainer: TrainerGroup
+    fleet: Fleet
+    recorder: RunRecorder
+    trace: Path | None
+    accuracy_before: float | None = None
+    accuracy_after: float | None = None
+    began_s: float = field(default_factory=time.monotonic)
+    """When the first rollout started, on the monotonic clock."""
+    rl_s: float = 0.0
+    """See Outcome, as the next two."""
+    controller_cpu_s: float = 0.0
+    trace_cpu_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Kept:
+    """What is kept of a run."""
+
+    checkpoint: Path | None
+    """The last one written."""
+    model: Path | None = None
+    lost: list[str] = field(default_factory=list)
+    """What could not be kept, and why."""
+
+
+async def ended_by(work: Coroutine[Any, Any, None], control: Control) -> End:
+    """How a part of the run ended: what it raised, or else what the core says."""
+    try:
+        await work
+    except Interrupted:
+        return End("interrupted", None)
+    except Stalled as error:
+        return End("stopped", error)
+    except Exception as error:
+        return End("failed", error)
+    if control.core.error is not None:
+        return End("stopped", control.core.error)
+    return End("interrupted" if control.interrupted else "completed", None)
+
+
+async def keep(life: Life, end: End, kept: Kept, output: Path, settings: Settings, saving: Callable[[], None]) -> None:
+    """Save a checkpoint, where they are enabled, and the model: what fails is told in `kept.lost`.
+
+    `saving` is called as it gets on. Both are taken between two optimizer steps. Where a step under way failed, its
+    weights may be half a step's, and the last checkpoint is what there is.
+    """
+    still_s = SAVING_SHARE * settings.cluster.shutdown_timeout_s
+    core = life.control.core
+    if end.status == "failed" and core.state.trainer.status is TrainerState.FINISHING:
+        kept.lost.append(
+            f"the weights were not saved: the run failed in the optimizer step {core.state.trainer.version}, which may "
+            "have been half done"
+        )
+        return
+    if settings.checkpointing.enabled and _wants_checkpoint(core, end, life.recorder, kept):
+        directory = output / CHECKPOINTS
+        try:
+            await while_it_grows(life.pumps.sync.checkpoint(), directory, still_s, saving)
+        except SaveStoodStill as error:
+            kept.lost.append(f"the last checkpoint and model were not saved: {error}")
+            return
+        except Exception as error:
+            kept.lost.append(f"the last checkpoint was not saved: {failure_of(error).says}")
+        kept.checkpoint = life.recorder.last_checkpoint
+        saving()
+    target = output / FINAL_MODEL
+    try:
+        kept.model = await while_it_grows(life.trainer.save_model(target), target.parent, still_s, saving)
+    except Exception as error:
+        kept.lost.append(f"the model was not saved: {failure_of(error).says}")
+
+
+def _wants_checkpoint(core: Core, end: End, recorder: RunRecorder, kept: Kept) -> bool:
+    """Not where the last one is of this very end; not of a core that is wrong, nor of an unfinished step."""
+    trainer = core.state.trainer
+    if isinstance(end.error, InvariantBroken):
+        kept.lost.append("no checkpoint was written of a state that breaks a rule")
+        return False
+    if trainer.status is TrainerState.FINISHING:
+        kept.lost.append(f"no checkpoint was written within the optimizer step {trainer.version}, which is under way")
+        return False
+    return end.status != "completed" or recorder.last_checkpoint_step != trainer.version
+
+
+def outcome_of(life: Life, end: End, kept: Kept) -> Outcome:
+    """The outcome, as far as it is known."""
+    failure = None if end.error is None else failure_of(end.error)
+    core, control, recorder = life.control.core, life.control, life.recorder
+    return Outcome(
+        status=end.status,
+        error=None if failure is None else failure.says,
+        lost=tuple(kept.lost),
+        accuracy_before=life.accuracy_before,
+        accuracy_after=life.accuracy_after,
+        closed=closed_steps(core),
+        balance=balance_sheet(core),
+        rl_s=life.rl_s,
+        core_s=control.core_s,
+        controller_cpu_s=life.controller_cpu_s,
+        trace_cpu_s=life.trace_cpu_s,
+        late_answers=control.late_answers,
+        worker_restarts=recorder.workers_lost,
+        trace=life.trace,
+        checkpoint=kept.checkpoint,
+        model=kept.model,
+        traceback=None if failure is None else failure.traceback,
+    )

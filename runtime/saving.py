@@ -1,0 +1,63 @@
+"""What the end of a run saves, within a bound.
+
+A save is waited for as long as it writes, and given up when it stands still.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fsm.errors import EvenstepError
+
+T = TypeVar("T")
+
+STEP_SHARE, SAVING_SHARE, CLOSING_SHARE, HEARING_SHARE, TEARDOWN_SHARE = 0.25, 0.3, 0.1, 0.75, 0.2
+"""Parts of `cluster.shutdown_timeout_s`: how long an optimizer step under way may still take; how long a save may stand
+still; how long generation workers have to end their engines; how long the process that started the run waits for news
+of its end; and how long Ray has to shut down before it is killed. Those that follow one another add up to less than
+the whole."""
+_LOOKS = 8
+"""How often a save is looked at within the time that it may stand still."""
+
+
+class SaveStoodStill(EvenstepError):
+    """Nothing was written for too long: whoever saves hangs."""
+
+
+async def while_it_grows(work: Coroutine[Any, Any, T], folder: Path, still_s: float, tell: Callable[[], None]) -> T:
+    """The result of a save into `folder`, which is waited for as long as that grows.
+
+    `tell` is called whenever it has grown. Raises what the save raises, and SaveStoodStill after `still_s` seconds
+    without a byte.
+    """
+    task = asyncio.create_task(work)
+    loop = asyncio.get_running_loop()
+    size, since_s = bytes_below(folder), loop.time()
+    while not (await asyncio.wait([task], timeout=still_s / _LOOKS))[0]:
+        now = bytes_below(folder)
+        if now != size:
+            size, since_s = now, loop.time()
+            tell()
+        elif loop.time() - since_s > still_s:
+            task.cancel()
+            raise SaveStoodStill(
+                f"nothing was written to {folder} for {still_s:.0f} s: the trainer does not answer, or gathers its "
+                "weights for longer than that; a longer cluster.shutdown_timeout_s waits longer"
+            )
+    return task.result()
+
+
+def bytes_below(folder: Path) -> int:
+    """Bytes in all files below a folder; 0 where it does not exist."""
+    total = 0
+    for root, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(root, name)).st_size
+            except FileNotFoundError:
+                continue  # renamed meanwhile
+    return total
