@@ -49,7 +49,7 @@ def inspect_model(directory: Path) -> ModelSize:
             "Hugging Face causal LM, as save_pretrained writes it"
         )
     config = _read_json(directory / "config.json")
-    parameters = sum(_parameters(directory / name) for name in _weight_files(directory))
+    parameters = sum(_parameters(directory / name) for name in weight_files(directory))
     if not any((directory / name).is_file() for name in TOKENIZERS):
         raise ModelDirectoryProblem(
             f"{directory} has no tokenizer (none of {', '.join(TOKENIZERS)}): prompts could not be encoded; save it "
@@ -73,7 +73,8 @@ def _read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def _weight_files(directory: Path) -> list[str]:
+def weight_files(directory: Path) -> list[str]:
+    """The safetensors files that hold the weights. Raises ModelDirectoryProblem where there are none."""
     if (directory / INDEX).is_file():
         shards = _read_json(directory / INDEX).get("weight_map", {})
         return sorted(set(shards.values()))

@@ -40,6 +40,13 @@ class TrainerPort(Protocol):
         """Write a checkpoint of the trainer, the core's snapshot and the groups of `rows`. Returns its path."""
         ...
 
+    async def save_model(self, directory: Path) -> Path:
+        """Write the policy as a Hugging Face directory, in the place of what was there. Returns its path.
+
+        Raises ModelNotSaved where it can't be written; what was there before is unchanged then.
+        """
+        ...
+
 
 class FleetPort(Protocol):
     """The generation workers."""

@@ -74,6 +74,11 @@ class TrainerGroup:
         path: Path = await self._ranks[0].commit.remote(staged, control, rows, keep)
         return path
 
+    async def save_model(self, directory: Path) -> Path:
+        """See TrainerPort."""
+        path: Path = (await self._all("save_model", directory))[0]
+        return path
+
     async def resume(self, directory: Path) -> Resumed:
         """Go on from the newest checkpoint in a directory."""
         resumed: Resumed = await self._ranks[0].read_checkpoint.remote(directory)

@@ -122,6 +122,10 @@ class TrainerRank:
         """Every rank: model, optimizer and torch's random state."""
         self._trainer.save(staged / checkpoint.TRAINER)
 
+    def save_model(self, directory: Path) -> Path:
+        """Every rank: the policy as a Hugging Face directory, which the first rank writes. Returns its path."""
+        return self._trainer.save_model(directory)
+
     def commit(self, staged: Path, control: Json, rows: Sequence[tuple[int, Row]], keep: int) -> Path:
         """First rank: complete the checkpoint with the core's snapshot and the data of groups. Returns its path."""
         groups = {}

@@ -5,6 +5,7 @@ Gradients are summed over ranks, not averaged: the step divides them once, by wh
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import torch
@@ -49,6 +50,16 @@ def whole(tensor: Tensor) -> Tensor:
         full: Tensor = tensor.full_tensor()
         return full
     return tensor
+
+
+def gathered(tensors: Mapping[str, Tensor], *, keep: bool) -> dict[str, Tensor]:
+    """The whole tensors on the CPU, one at a time; where they are not kept, only take part in gathering."""
+    kept = {}
+    for name, tensor in tensors.items():
+        full = whole(tensor.detach())
+        if keep:
+            kept[name] = full.cpu().contiguous()
+    return kept
 
 
 def sharded_like(whole_tensor: Tensor, target: Tensor) -> Tensor:

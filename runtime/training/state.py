@@ -21,10 +21,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from runtime.training.fsdp import sharded_like, whole
+from runtime.models.weights import named_weights
+from runtime.training.fsdp import gathered, sharded_like
 from runtime.training.model import trainable_parameters
 from runtime.training.ranks import Ranks
-from runtime.training.weights import load_weights, named_weights
+from runtime.training.weights import load_weights
 
 FORMAT = "evenstep trainer 1"
 MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -52,8 +53,8 @@ def save_state(
         directory.mkdir(parents=True, exist_ok=True)
         if any(directory.iterdir()):
             raise FileExistsError(f"{directory} is not empty: save into a directory of its own")
-    weights = _gathered(dict(named_weights(model)), keep=writer)
-    moments = _gathered(_optimizer_tensors(model, optimizer), keep=writer)
+    weights = gathered(dict(named_weights(model)), keep=writer)
+    moments = gathered(_optimizer_tensors(model, optimizer), keep=writer)
     if writer:
         model.config.save_pretrained(directory)
         save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
@@ -88,16 +89,6 @@ def _random_state(device: torch.device) -> dict[str, Tensor]:
     if device.type == "cuda":
         return {RANDOM_CPU: torch.get_rng_state(), RANDOM_DEVICE: torch.cuda.get_rng_state(device)}
     return {RANDOM_CPU: torch.get_rng_state()}
-
-
-def _gathered(tensors: dict[str, Tensor], *, keep: bool) -> dict[str, Tensor]:
-    """The whole tensors on the CPU, one at a time; where they are not kept, only take part in gathering."""
-    kept = {}
-    for name, tensor in tensors.items():
-        full = whole(tensor.detach())
-        if keep:
-            kept[name] = full.cpu().contiguous()
-    return kept
 
 
 def _optimizer_tensors(model: PreTrainedModel, optimizer: torch.optim.AdamW) -> dict[str, Tensor]:

@@ -20,9 +20,11 @@ import torch
 from torch import Tensor, nn
 
 from runtime.groups import RolloutGroup
+from runtime.models.final import save_model_directory
+from runtime.models.weights import named_weights
 from runtime.training.batching import Microbatch, empty_microbatch, microbatches, training_sequences
 from runtime.training.config import LossConfig, OptimizerConfig, PolicyConfig
-from runtime.training.fsdp import shard_model
+from runtime.training.fsdp import gathered, shard_model
 from runtime.training.loss import normaliser, policy_loss
 from runtime.training.model import (
     check_context,
@@ -190,6 +192,18 @@ class StepTrainer:
     def save(self, directory: Path) -> None:
         """Write model, optimizer, version and random state (`state.save_state`); every rank must call it."""
         save_state(directory, model=self.model, optimizer=self.optimizer, version=self.version, ranks=self.ranks)
+
+    def save_model(self, target: Path) -> Path:
+        """Write the policy as a Hugging Face directory (`final.save_model_directory`). Returns `target`.
+
+        A collective: every rank must call it; rank 0 writes, and raises ModelNotSaved.
+        """
+        writer = self.ranks.rank == 0
+        weights = gathered(dict(named_weights(self.model)), keep=writer)
+        if writer:
+            source = Path(self.policy_config.model_name)
+            save_model_directory(target, source=source, model=self.model, weights=weights)
+        return target
 
     def load(self, directory: Path) -> None:
         """Go on from what `save` wrote (`state.load_state`); the step under way is discarded."""

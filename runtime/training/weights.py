@@ -14,20 +14,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from runtime.models.weights import named_weights, sent_type
 from runtime.training.fsdp import sharded_like, whole
 
 WeightArray = npt.NDArray[Any]
 """float32 or another plain numpy type; uint16 holds the bits of bfloat16."""
-
-
-def named_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """The parameters and persistent buffers of a model by name, tied ones once."""
-    stored = model.state_dict(keep_vars=True)
-    seen: set[int] = set()
-    for name, tensor in stored.items():
-        if id(tensor) not in seen:
-            seen.add(id(tensor))
-            yield name, tensor
 
 
 def to_numpy(tensor: Tensor) -> WeightArray:
@@ -45,14 +36,13 @@ def from_numpy(array: WeightArray) -> Tensor:
 
 
 def state_numpy(model: nn.Module, dtype: Literal["float32", "bfloat16"]) -> Iterator[tuple[str, WeightArray]]:
-    """The weights of a model by name, one whole tensor at a time; floating-point ones in `dtype`.
+    """The weights of a model by name, one whole tensor at a time; parameters in `dtype`, buffers in their own type.
 
     For a sharded model every rank must go through all of it: each tensor is gathered on all ranks.
     """
     kind = torch.bfloat16 if dtype == "bfloat16" else torch.float32
     for name, tensor in named_weights(model):
-        gathered = whole(tensor.detach())
-        yield name, to_numpy(gathered.to(kind) if gathered.is_floating_point() else gathered)
+        yield name, to_numpy(whole(tensor.detach()).to(sent_type(tensor, kind)))
 
 
 def load_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:

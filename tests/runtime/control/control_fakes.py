@@ -145,6 +145,8 @@ class FakeTrainer:
         self.deleted: list[Row] = []
         self.steps: list[int] = []
         self.saved: list[tuple[dict[str, Any], list[int]]] = []
+        self.saved_models: list[tuple[Path, int]] = []
+        """Where, and after how many steps."""
 
     async def accumulate(self, step: int, rows: Sequence[tuple[int, Row]], unneeded: Sequence[Row]) -> ChunkReport:
         await asyncio.sleep(0)
@@ -169,6 +171,10 @@ class FakeTrainer:
     ) -> Path:
         self.saved.append((control, [prompt for prompt, _ in rows]))
         return directory / f"checkpoint-{len(self.saved)}"
+
+    async def save_model(self, directory: Path) -> Path:
+        self.saved_models.append((directory, len(self.steps)))
+        return directory
 
 
 class FakePlane:
