@@ -75,13 +75,21 @@ def restore(
 
     `incarnation` tells the attempts of this process from those of every earlier one; None for one more than the
     snapshot's, which is right unless the run is resumed twice from the same snapshot. Under another sampler or
-    another N what is not trained is generated again (C3), and `core.notices` says so. Raises ConfigError for a
+    another N what is not trained is generated again (C3), and `core.notices` says so. A run that was over goes
+    on as far as today's limits allow. Raises ConfigError for a
     snapshot of another format or other data.
     """
     _refuse_foreign(setup, saved)
     core = make_core(setup, observer=observer)
+    ended = RunState(saved["state"]["run"][0])
     beyond = _replaced_beyond(saved, setup.limits.max_replacements)
     _take_up(core, _capped(saved, setup.limits.max_replacements) if beyond else saved)
+    if ended is not RunState.RUNNING:
+        core.state = core.state._replace(run=Run())
+        core.notices.append(
+            f"the checkpoint is of a run that was {ended.name.lower()} after {core.state.trainer.version} steps: it "
+            f"goes on as far as today's limits allow"
+        )
     if incarnation is None:
         incarnation = saved["incarnation"] + 1
     core.book.incarnation = incarnation
@@ -147,8 +155,6 @@ def _refuse_foreign(setup: Setup, saved: Json) -> None:
             f"the snapshot was written with {saved['prompts_per_epoch']} prompts an epoch, the data has "
             f"{setup.limits.prompts_per_epoch}: prompt numbers would name other prompts. Resume with the same data"
         )
-    if saved["state"]["run"][0] != RunState.RUNNING:
-        raise ConfigError("the snapshot is of a run that is over; there is nothing to resume. Start anew")
 
 
 def _changes(setup: Setup, saved: Json) -> str:

@@ -124,7 +124,8 @@ def step_holds(step: StepAssembly, context: StepContext) -> bool:
     return comes_out_even(step, context.size, context.charged)
 
 
-_OPEN = (_ASSEMBLING, _FULL, _FINISHING, _SHORT)
+_RESUMABLE = (_ASSEMBLING, _FULL, _FINISHING, _SHORT, _BELOW_FLOOR)
+"""Below the floor too: the floor may be another after a resume."""
 
 STEP_ASSEMBLY: Table[StepAssembly, StepContext] = Table(
     name="StepAssembly",
@@ -142,8 +143,8 @@ STEP_ASSEMBLY: Table[StepAssembly, StepContext] = Table(
         Rule("close", (_FINISHING, _SHORT), _CLOSED, ("L5", "X1")),
         Rule("next", (_CLOSED,), _ASSEMBLING, ("L5",), (_is_untouched,), _empty),
         Rule("next", (_CLOSED,), _FULL, ("L3", "L5"), (_is_all_charged,), _empty),
-        Rule("take_back", _OPEN, _ASSEMBLING, ("C2",), (_is_untouched,), _empty),
-        Rule("take_back", _OPEN, _FULL, ("C2", "L3"), (_is_all_charged,), _empty),
+        Rule("take_back", _RESUMABLE, _ASSEMBLING, ("C2",), (_is_untouched,), _empty),
+        Rule("take_back", _RESUMABLE, _FULL, ("C2", "L3"), (_is_all_charged,), _empty),
     ),
     refusals={
         "select": "selected + charged may not exceed the step size",

@@ -182,7 +182,8 @@ class Controller:
     async def _unless_cut(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of a phase. Raises what it raises, and the error that cut it short."""
         task = asyncio.create_task(work)
-        await asyncio.wait([task, self._cut], return_when=asyncio.FIRST_COMPLETED)
+        both: list[asyncio.Future[Any]] = [task, self._cut]
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             return task.result()
         task.cancel()

@@ -81,14 +81,14 @@ def drive(plan: RunPlan, listener: Listener) -> Outcome:
         try:
             return _hear_out(stream, heard, listener)
         except KeyboardInterrupt:
-            heard.interrupted = True
-            heard.be_patient()
-            controller.interrupt.remote()
-            listener(Notice("interrupted: the run saves what it has and ends; interrupt again to end it at once"))
-        try:
-            return _hear_out(stream, heard, listener)
-        except KeyboardInterrupt:
-            raise _NoOutcome("the run was interrupted again, and its end was not waited for") from None
+            try:
+                heard.interrupted = True
+                heard.be_patient()
+                controller.interrupt.remote()
+                listener(Notice("interrupted: the run saves what it has and ends; interrupt again to end it at once"))
+                return _hear_out(stream, heard, listener)
+            except KeyboardInterrupt:
+                raise _NoOutcome("the run was interrupted again, and its end was not waited for") from None
     except (RayError, _NoOutcome) as error:
         return _outcome_without_controller(heard, error)
     finally:

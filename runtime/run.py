@@ -124,15 +124,18 @@ def run_training(settings: Settings, output: Path, *, resume: bool, listener: Li
     """
     with interrupts_by_signals():
         began_s = time.monotonic()
+        memory = PeakMemory()
+        outcome: Outcome | None = None
         try:
             listener(Notice("checking the data, the model and the machine"))
             num_prompts, held_out = check_run(settings, output, resume=resume)
             address = settings.cluster.address
             listener(Notice("starting Ray" if address is None else f"connecting to Ray at {address}"))
+            with memory, ray_session(settings):
+                outcome = run_on_ray(settings, output, num_prompts, held_out, resume, listener)
         except KeyboardInterrupt:
-            raise InterruptedAtStart from None
-        with PeakMemory() as memory, ray_session(settings):
-            outcome = run_on_ray(settings, output, num_prompts, held_out, resume, listener)
+            if outcome is None:
+                raise InterruptedAtStart from None
         return _result(settings, output, outcome, time.monotonic() - began_s, memory.peak_bytes)
 
 

@@ -145,6 +145,9 @@ class RunRecorder:
         self._catch_up().close(time.monotonic())
         self.flush()
 
+    def ended(self, status: str, error: str | None, checkpoint: Path | None, model: Path | None) -> None:
+        """The run is over."""
+
     def evaluated(self, step: int, evaluation: Evaluation) -> None:
         """See Recorder."""
         line = {

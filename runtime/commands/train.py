@@ -85,7 +85,9 @@ def _end_unbegun(status: Status, error: Exception, summary: Path | None, traceba
     if traceback is not None:
         typer.echo(traceback, err=True)
     typer.echo(f"evenstep train: {error}", err=True)
-    _write(summary, {"status": status, "error": str(error), "steps": 0, "closed": [], "model": None, "checkpoint": None})
+    _write(
+        summary, {"status": status, "error": str(error), "steps": 0, "closed": [], "model": None, "checkpoint": None}
+    )
     raise typer.Exit(EXIT_CODES[status])
 
 

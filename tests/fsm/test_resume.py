@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsm.core import Core, Transition
-from fsm.effects import ClearRows, Effect, StartRollout, SyncWeights, TrainChunk
-from fsm.errors import BelowFloor, ConfigError
+from fsm.effects import ClearRows, Completed, Effect, StartRollout, SyncWeights, TrainChunk
+from fsm.errors import BelowFloor, BudgetExceeded, ConfigError
 from fsm.events import Begin, FailureKind
 from fsm.setup import set_up
 from fsm.snapshot import restore, snapshot
-from fsm.state import charged
+from fsm.state import charged, is_over
 from specs.world import World
 
 INFRA, DATA = FailureKind.INFRA, FailureKind.DATA
@@ -229,14 +229,41 @@ def test_other_data_is_refused_with_both_sizes() -> None:
         resumed(world_of(prompts=8), prompts=10)
 
 
-def test_a_run_that_is_over_is_not_resumed() -> None:
-    completed = a_step_done(prompts=2)
+def test_a_run_that_completed_ends_again_or_goes_on_as_far_as_todays_limits_allow() -> None:
+    completed = a_step_done(prompts=8, grpo={"max_num_steps": 1})
+    assert completed.over
+    again, effects = resumed(completed)
+    assert [type(effect) for effect in effects] == [Completed]
+    assert any("completed after 1 steps" in notice for notice in again.notices)
+    further, effects = resumed(completed, grpo={"max_num_steps": 2})
+    assert [prompt for prompt, *_ in started(effects)] == [2, 3]
+    assert not is_over(further.state)
+
+
+def test_a_run_that_a_budget_stopped_goes_on_and_that_prompt_stays_dropped() -> None:
     stopped = world_of(failure={"max_data_attempts_per_prompt": 1})
     stopped.fail(0, DATA)
-    for world in (completed, stopped):
-        assert world.over
-        with pytest.raises(ConfigError, match="is over; there is nothing to resume"):
-            restore(world.setup, saved(world))
+    assert isinstance(stopped.core.error, BudgetExceeded)
+    core, effects = resumed(
+        stopped, failure={"max_data_attempts_per_prompt": 1, "max_skipped_prompts": 1, "min_step_batch_fraction": 0.5}
+    )
+    assert core.error is None
+    assert 0 not in [prompt for prompt, *_ in started(effects)]
+    assert core.state.tally.dropped == 1
+
+
+def test_a_run_below_its_floor_stops_again_until_the_floor_is_lower() -> None:
+    stopped = world_of(
+        failure={"max_data_attempts_per_prompt": 1, "max_skipped_prompts": 8, "min_step_batch_fraction": 1.0}
+    )
+    stopped.fail(0, DATA)
+    assert isinstance(stopped.core.error, BelowFloor)
+    again, _ = resumed(stopped)
+    assert isinstance(again.error, BelowFloor)
+    lower, _ = resumed(
+        stopped, failure={"max_data_attempts_per_prompt": 1, "max_skipped_prompts": 8, "min_step_batch_fraction": 0.5}
+    )
+    assert lower.error is None
 
 
 # Anything to anything
