@@ -28,7 +28,8 @@ from runtime.checkpoint import CHECKPOINTS
 from runtime.control import Control
 from runtime.data_plane import open_data_plane
 from runtime.explaining.live import Standing
-from runtime.messages import Message, Notice, Outcome
+from runtime.failures import failure_said
+from runtime.messages import Message, Notice, Outcome, Status
 from runtime.metric_writers import close_writers, open_writers
 from runtime.metrics import StepMeter
 from runtime.pumps.clock import ClockPump
@@ -226,6 +227,15 @@ class Controller:
         else:
             core = restore(setup, resumed.control, observer=recorder.observe)
         recorder.core = core
+
+        def record_failure(_: object, error: BaseException | None, __: object) -> None:
+            """What ends the run before it has an Outcome is in its trace too (W3)."""
+            if isinstance(error, asyncio.CancelledError):
+                recorder.ended("interrupted", None, recorder.last_checkpoint, None)
+            elif error is not None:
+                recorder.ended("failed", failure_said(error), recorder.last_checkpoint, None)
+
+        closing.push(record_failure)
         for notice in core.notices:
             self._tell(Notice(notice))
         return core, recorder
@@ -251,9 +261,14 @@ class Controller:
         after = None
         if not interrupted:
             after = await self._validate(fleet, recorder, "after", core.state.trainer.version)
+        status: Status = "completed" if core.error is None else "stopped"
+        if interrupted:
+            status = "interrupted"
+        error = None if core.error is None else str(core.error)
+        recorder.ended(status, error, recorder.last_checkpoint, None)
         return Outcome(
-            status="interrupted" if interrupted else core.state.run.status.name.lower(),
-            error=None if core.error is None else str(core.error),
+            status=status,
+            error=error,
             accuracy_before=before,
             accuracy_after=after,
             closed=closed_steps(core),

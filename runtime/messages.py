@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from runtime.explaining.live import Standing
 
 Json = dict[str, Any]
+
+Status = Literal["completed", "stopped", "failed", "interrupted"]
+"""How a run ended (W3). Stopped: by a limit of its configuration. Failed: by an exception or a dead process."""
+EXIT_CODES: Mapping[Status, int] = {"completed": 0, "stopped": 1, "failed": 1, "interrupted": 130}
+"""Of `evenstep train` and `evenstep explain`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +43,9 @@ class Notice:
 class Outcome:
     """The end of a run."""
 
-    status: str
-    """completed, stopped, or interrupted."""
+    status: Status
     error: str | None
-    """Why it was stopped."""
+    """Why it was stopped or failed, the first cause first."""
     accuracy_before: float | None
     accuracy_after: float | None
     closed: list[dict[str, int]]

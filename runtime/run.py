@@ -16,13 +16,12 @@ import yaml
 from fsm.errors import ConfigError, EvenstepError
 from fsm.setup import set_up
 from fsm.state import Limits
-from runtime.checkpoint import CheckpointRefused
 from runtime.generation.config import VllmEngineConfig
-from runtime.generation.errors import PolicyNotFinite, RequestRefused, UnsupportedModel
+from runtime.generation.errors import RequestRefused
 from runtime.generation.vllm_setup import VllmMissing, check_validation, check_vllm_installed
 from runtime.memory import PeakMemory
 from runtime.messages import Message, Notice, Outcome
-from runtime.metric_writers import METRICS_FILE, MetricsBackendMissing, missing_backends
+from runtime.metric_writers import METRICS_FILE, missing_backends
 from runtime.model_directory import SMOLLM2 as SMOLLM2_SIZE
 from runtime.model_directory import TINY as TINY_SIZE
 from runtime.plot import plot_run
@@ -31,7 +30,7 @@ from runtime.ray_session import ray_session
 from runtime.settings import SMOLLM2, TINY, Settings, TransferQueuePlaneConfig
 from runtime.starting import CONFIG, MODEL, starting_in
 from runtime.summary import Summary, make_summary
-from runtime.tasks.errors import DataFailure, TaskError
+from runtime.tasks.errors import TaskError
 from runtime.tasks.load import load_task
 from runtime.tracing.on_signal import on_sigusr1
 from runtime.transfer_queue.installed import TransferQueueMissing, check_transfer_queue_installed
@@ -40,11 +39,6 @@ if TYPE_CHECKING:
     from runtime.controller import RunPlan
 
 Listener = Callable[[Message], None]
-
-SELF_EXPLANATORY = (
-    DataFailure, TaskError, CheckpointRefused, RequestRefused, UnsupportedModel, PolicyNotFinite, MetricsBackendMissing,
-)  # fmt: skip
-"""Errors of actors that say who is to blame and what to do; where they were raised helps nobody."""
 
 
 class RunFailed(EvenstepError):
@@ -259,11 +253,9 @@ def drive(plan: RunPlan, listener: Listener) -> Outcome:
 
 def _failed(error: BaseException) -> RunFailed:
     """What ended the run, out of the errors of the actors that it went through."""
-    from ray.exceptions import RayTaskError
+    from runtime.failures import SELF_EXPLANATORY, first_cause
 
-    cause = error
-    while isinstance(cause, RayTaskError) and cause.cause is not None:
-        cause = cause.cause
+    cause = first_cause(error)
     return RunFailed(f"the run failed: {cause if isinstance(cause, SELF_EXPLANATORY) else error}")
 
 

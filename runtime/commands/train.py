@@ -13,8 +13,8 @@ from rich.console import Console
 from fsm.errors import ConfigError
 from runtime.settings import load_settings
 
-COMPLETED, STOPPED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
-"""Exit codes."""
+STOPPED, WRONG_USE, INTERRUPTED = 1, 2, 130
+"""Exit codes where there is no outcome."""
 
 
 def train(
@@ -43,6 +43,7 @@ def train(
     Example: evenstep train --set grpo.max_num_steps=50 --summary summary.json
     """
     from runtime.durable import write_json_aside
+    from runtime.messages import EXIT_CODES
     from runtime.progress import open_progress
     from runtime.run import InterruptedAtStart, RunFailed, run_training
     from runtime.summary import print_summary
@@ -79,4 +80,4 @@ def train(
     says = outcome.status if outcome.error is None else f"{outcome.status}: {outcome.error}"
     print_summary(result.summary, console, outcome=says, places=result.places)
     sys.stdout.flush()
-    raise typer.Exit({"completed": COMPLETED, "stopped": STOPPED, "interrupted": INTERRUPTED}[outcome.status])
+    raise typer.Exit(EXIT_CODES[outcome.status])
