@@ -31,19 +31,19 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
+from runtime.checkpoint_names import CHECKPOINTS as CHECKPOINTS
+from runtime.checkpoint_names import is_checkpoint_name, serial_of
+from runtime.checkpoint_names import list_checkpoints as list_checkpoints
 from runtime.durable import Json, sha256_of, sync_path, sync_tree, write_json
 from runtime.group_file import read_groups, write_groups
 from runtime.groups import RolloutGroup
 
 FORMAT = "evenstep checkpoint 1"
-CHECKPOINTS = "checkpoints"
-"""The folder of a run's checkpoints in its output directory."""
 TRAINER = "trainer"
 """The trainer's folder in a checkpoint."""
 MANIFEST = "manifest.json"
 CONTROL = "control.json"
 STATE = "state.json"
-_NAME = re.compile(r"checkpoint-(\d+)-step-(\d+)")
 _ASIDE = re.compile(r"\.(tmp|old)-checkpoint-(\d+)(-step-(\d+))?")
 
 
@@ -120,7 +120,7 @@ def stage(directory: Path) -> Path:
     for entry in directory.iterdir():
         if _ASIDE.fullmatch(entry.name):
             shutil.rmtree(entry)
-    serial = 1 + max((_serial(path) for path in list_checkpoints(directory)), default=0)
+    serial = 1 + max((serial_of(path) for path in list_checkpoints(directory)), default=0)
     staged = directory / f".tmp-checkpoint-{serial:06d}"
     staged.mkdir()
     return staged
@@ -174,13 +174,6 @@ def prompts_with_data(control: Json) -> set[int]:
     return {group[0] for place in ("ready", "chunk", "accumulated") for group in control[place]}
 
 
-def list_checkpoints(directory: Path) -> list[Path]:
-    """All checkpoints in a directory, newest first, whole or not. None in a directory that does not exist."""
-    if not directory.is_dir():
-        return []
-    return sorted((path for path in directory.iterdir() if _NAME.fullmatch(path.name)), key=_serial, reverse=True)
-
-
 def load_latest(directory: Path) -> Checkpoint | None:
     """The newest checkpoint, verified; None where there is none.
 
@@ -200,15 +193,10 @@ def load(path: Path) -> Checkpoint:
 
 
 def _newest_whole_before(path: Path) -> Path | None:
-    if _NAME.fullmatch(path.name) is None:
+    if not is_checkpoint_name(path.name):
         return None
-    older = [other for other in list_checkpoints(path.parent) if _serial(other) < _serial(path)]
+    older = [other for other in list_checkpoints(path.parent) if serial_of(other) < serial_of(path)]
     return next((other for other in older if _verified(other)[1] is not None), None)
-
-
-def _serial(path: Path) -> int:
-    match = _NAME.fullmatch(path.name)
-    return int(match[1]) if match else -1
 
 
 def _refuse_mismatch(step: int, control: Json, groups: Mapping[int, RolloutGroup]) -> None:

@@ -32,7 +32,7 @@ from runtime.control import Control
 from runtime.data_plane import open_data_plane
 from runtime.ending import End, Interrupted, Kept, Life, ended_by, keep, outcome_of
 from runtime.explaining.live import Standing
-from runtime.failures import InterruptedAtStart
+from runtime.failures import InterruptedAtStart, failure_of
 from runtime.messages import Ending, Message, Notice, Outcome
 from runtime.metric_writers import close_writers, open_writers
 from runtime.metrics import StepMeter
@@ -292,6 +292,15 @@ class Controller:
         else:
             core = restore(setup, resumed.control, observer=recorder.observe)
         recorder.core = core
+
+        def record_failure(_: object, error: BaseException | None, __: object) -> None:
+            """What ends the run before it has an Outcome is in its trace too (W3)."""
+            if isinstance(error, InterruptedAtStart):
+                recorder.ended("interrupted", None, recorder.last_checkpoint, None)
+            elif error is not None:
+                recorder.ended("failed", failure_of(error).says, recorder.last_checkpoint, None)
+
+        closing.push(record_failure)
         for notice in core.notices:
             self._tell(Notice(notice))
         return core, recorder, trace.path if settings.trace.enabled else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -12,6 +13,8 @@ Json = dict[str, Any]
 
 Status = Literal["completed", "stopped", "failed", "interrupted"]
 """How a run ended (W3): by itself; by a rule, a budget or the watchdog; by an error or a dead process; by a signal."""
+EXIT_CODES: Mapping[Status, int] = {"completed": 0, "stopped": 1, "failed": 1, "interrupted": 130}
+"""Of `evenstep train` and `evenstep explain`."""
 
 
 @dataclass(frozen=True, slots=True)

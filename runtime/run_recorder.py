@@ -14,7 +14,7 @@ from fsm.state import State
 from runtime.explaining.live import Standing, standing_of_core
 from runtime.generation.evaluation import Evaluation
 from runtime.groups import GroupReceipt
-from runtime.messages import Json, Message, Notice, StepDone, Validated
+from runtime.messages import Json, Message, Notice, Status, StepDone, Validated
 from runtime.metric_writers import MetricsWriter
 from runtime.metrics import StepMeter
 from runtime.tracing.notes import (
@@ -24,6 +24,7 @@ from runtime.tracing.notes import (
     Checkpointed,
     LateAnswer,
     NoProgress,
+    RunEnded,
     WorkerDied,
     WorkerStarted,
     note_of_evaluation,
@@ -55,6 +56,7 @@ class RunRecorder:
         self.core: Core
         self._last_step: Json | None = None
         """The record of the step that closed last."""
+        self._ended: RunEnded | None = None
         self.workers_lost = 0
         self.last_checkpoint: Path | None = None
         self.last_checkpoint_step: int | None = None
@@ -145,9 +147,6 @@ class RunRecorder:
         self._catch_up().close(time.monotonic())
         self.flush()
 
-    def ended(self, status: str, error: str | None, checkpoint: Path | None, model: Path | None) -> None:
-        """The run is over."""
-
     def evaluated(self, step: int, evaluation: Evaluation) -> None:
         """See Recorder."""
         line = {
@@ -177,9 +176,25 @@ class RunRecorder:
             self._dumped = self.core.state
             self.dump_trace()
 
+    def ended(self, status: Status, error: str | None, checkpoint: Path | None, model: Path | None) -> None:
+        """The run has its outcome, and what it leaves is on the disk (W3). Called once, before the trace is closed.
+
+        Args:
+            status: As in the Outcome.
+            error: As in the Outcome: the first cause first.
+            checkpoint: The newest one that was written.
+            model: The directory of the final model.
+        """
+        step = self.core.state.trainer.version
+        kept = [None if path is None else str(path) for path in (checkpoint, model)]
+        self._ended = RunEnded(status, error, step, *kept)
+        self._trace.note(self._ended)
+
     def standing(self) -> Standing:
         """Where the run stands; writers that serve the latest values are told too."""
         standing = standing_of_core(self.core, self._last_step, time.monotonic() - self._progress_s)
+        if self._ended is not None:
+            standing = dataclasses.replace(standing, status=self._ended.status, waits_for=self._ended.said)
         line = dataclasses.asdict(standing)
         for writer in self._writers:
             writer.stands(line)

@@ -54,10 +54,11 @@ def explain_command(
 ) -> None:
     """Say what a live or dead run waits for, down to the root, since when, whether it can still come, and why not.
 
-    Verdicts and exit codes: completed 0, healthy 0, slow 0 (what the step needs is in flight, at a usual age),
+    Verdicts and exit codes of a run that is over, as of evenstep train: completed 0, stopped 1, failed 1,
+    interrupted 130. Of one that goes on: healthy 0, slow 0 (what the step needs is in flight, at a usual age),
     starved 4 (everything is filtered), stalled 5 (something asked of the world does not answer), livelocked 6
-    (something can still happen, but the step can never close), deadlocked 7 (nothing can ever happen). 1: the trace
-    can't be read, or the run can't be reached. 2: the command was used wrongly.
+    (something can still happen, but the step can never close), deadlocked 7 (nothing can ever happen). 1 too: the
+    trace can't be read, or the run can't be reached. 2: the command was used wrongly.
 
     Example: evenstep explain runs/today --at 14:03:20
     """

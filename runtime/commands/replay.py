@@ -98,11 +98,12 @@ def _answer(transition: Transition) -> str:
 
 def _summary(result: ReplayResult) -> str:
     same = "the same" if result.difference is None else "the same, then a difference"
+    stands = f"the run is {result.status}: {result.waits_for}" if result.ended is None else result.ended.said
     torn = " The last line is torn and was left out." if result.torn else ""
     return (
         f"records {result.first_seq} to {result.last_seq}: {result.events:,} events answered {same}, "
         f"{result.snapshots:,} snapshots equal; {len(ALWAYS) + len(EDGES)} properties checked after each.{torn}\n"
-        f"the run is {result.status}: {result.waits_for}"
+        f"{stands}"
     )
 
 

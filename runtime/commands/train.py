@@ -11,14 +11,13 @@ import typer
 from rich.console import Console
 
 from fsm.errors import ConfigError
-from runtime.messages import Status
+from runtime.messages import EXIT_CODES, Status
 from runtime.settings import load_settings
 
 if TYPE_CHECKING:
     from runtime.run import RunResult
 
 WRONG_USE = 2
-EXIT_CODES: dict[Status, int] = {"completed": 0, "stopped": 1, "failed": 1, "interrupted": 130}
 
 
 def train(

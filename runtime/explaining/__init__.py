@@ -4,6 +4,7 @@
     situation    a run at one moment: its state, its vitals, the time, and the trace to look things up in
     dead_ends    why nothing can fill the step any more
     waits        what was asked of the world and is not answered; what is filtered; what is slow
+    ends         runs that are over: the outcome, what was kept, what --resume goes on from
     explanation  `explain`: the verdict
     sheet        the step as counts per class, and everything in print
     live         where a run stands, in one line: for the train command and `evenstep status`

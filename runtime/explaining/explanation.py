@@ -5,19 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from fsm.errors import BelowFloor, SearchExceeded, Stalled
+from fsm.errors import BelowFloor, SearchExceeded
 from fsm.explain import status
-from fsm.run import RunState
 from fsm.trainer import TrainerState
 from runtime.explaining.dead_ends import cause_of, proof_of
+from runtime.explaining.ends import newest_checkpoint, over
 from runtime.explaining.finding import Finding, Verdict
 from runtime.explaining.situation import Look, Situation, situation_at
 from runtime.explaining.usual import seconds
 from runtime.explaining.waits import stalled, starved, waiting
+from runtime.messages import EXIT_CODES
 from runtime.tracing.reader import TraceFile
 
 EXIT = {
-    Verdict.COMPLETED: 0,
+    **{Verdict(status): code for status, code in EXIT_CODES.items()},
     Verdict.HEALTHY: 0,
     Verdict.SLOW: 0,
     Verdict.STARVED: 4,
@@ -25,7 +26,8 @@ EXIT = {
     Verdict.LIVELOCKED: 6,
     Verdict.DEADLOCKED: 7,
 }
-"""Exit codes by verdict; 1 is for a file that can't be read, 2 for wrong use."""
+"""Exit codes by verdict, those of outcomes as of `evenstep train`; 1 is also for a file that can't be read, 2 for wrong
+use."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ class Explanation:
     """The chain of what waits for what; the last is the root."""
     proof: tuple[str, ...]
     advice: str
+    before: Verdict | None
+    """How a run that is over stood before, where something was wrong with it."""
     situation: Situation
 
     @property
@@ -50,9 +54,11 @@ class Explanation:
 
     def as_json(self) -> dict[str, Any]:
         """Plain JSON."""
-        moment = self.situation.moment
+        situation, moment = self.situation, self.situation.moment
+        ended, resumes_from = situation.ended, newest_checkpoint(situation)
         return {
             "verdict": self.verdict.value,
+            "before": None if self.before is None else self.before.value,
             "step": self.step,
             "selected": self.selected,
             "charged": self.charged,
@@ -61,10 +67,13 @@ class Explanation:
             "root": self.root,
             "advice": self.advice,
             "proof": list(self.proof),
-            "status": status(moment.core.state),
+            "status": status(moment.core.state) if ended is None else ended.status,
+            "error": None if ended is None else ended.error,
+            "model": None if ended is None else ended.model,
+            "resumes_from": None if resumes_from is None else str(resumes_from),
             "seq": moment.seq,
             "unix_s": round(moment.unix_s, 3),
-            "silent_s": round(self.situation.now_s - moment.monotonic_s, 3),
+            "silent_s": round(situation.now_s - moment.monotonic_s, 3),
         }
 
 
@@ -96,35 +105,31 @@ def explained(situation: Situation) -> Explanation:
         finding.chain,
         finding.proof,
         finding.advice,
+        finding.before,
         situation,
     )
 
 
 def _find(situation: Situation) -> Finding:
+    if situation.ended is not None:
+        return over(situation, _ended_by(situation), _trouble(situation))
     if not situation.begun:
         said = "the run has not begun: its actors are being made"
         return Finding(Verdict.HEALTHY, (said,), "nothing yet; look again once it has begun")
-    if situation.state.run.status is not RunState.RUNNING:
-        return _over(situation)
+    return _going_on(situation)
+
+
+def _going_on(situation: Situation) -> Finding:
+    """Of a state in which the run is not over."""
     finding = _impossible(situation) or stalled(situation) or starved(situation) or waiting(situation)
-    head = [_head(situation)]
-    if situation.stopped_by is not None:
-        head.insert(0, f"the watchdog stopped the run, which would be waiting still: {situation.stopped_by}")
-    return Finding(finding.verdict, (*head, *finding.chain), finding.advice, finding.proof)
+    return Finding(finding.verdict, (_head(situation), *finding.chain), finding.advice, finding.proof)
 
 
-def _over(situation: Situation) -> Finding:
-    steps = situation.step
-    error = situation.stopped_by
-    if error is None:
-        said = f"the run is completed after {steps} steps and waits for nothing: {_ended_by(situation)}"
-        return Finding(Verdict.COMPLETED, (said,), "nothing")
-    said = f"the run was stopped after {steps} steps: {type(error).__name__}: {error}"
-    assert not isinstance(error, Stalled), "such a run is explained as it was before"
-    starving = starved(situation) if isinstance(error, BelowFloor | SearchExceeded) else None
-    if starving is not None:
-        return Finding(Verdict.STARVED, (said, *starving.chain), starving.advice)
-    return Finding(Verdict.COMPLETED, (said,), "what the error says; then resume from the last checkpoint")
+def _trouble(situation: Situation) -> Finding | None:
+    """What is found of the state that a run ended in."""
+    if situation.running:
+        return _going_on(situation) if situation.begun else None
+    return starved(situation) if isinstance(situation.stopped_by, BelowFloor | SearchExceeded) else None
 
 
 def _ended_by(situation: Situation) -> str:

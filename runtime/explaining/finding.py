@@ -21,7 +21,12 @@ class Verdict(StrEnum):
     """What the step needs is in flight, at a usual age."""
     HEALTHY = "healthy"
     COMPLETED = "completed"
-    """The run is over; where it was stopped, the root says why."""
+    """The run is over, as are the next three (W3)."""
+    STOPPED = "stopped"
+    """By a limit of its configuration."""
+    FAILED = "failed"
+    """By an exception or a dead process."""
+    INTERRUPTED = "interrupted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +40,5 @@ class Finding:
     """What to change."""
     proof: tuple[str, ...] = ()
     """Of deadlocks and livelocks: the counts that make every answer impossible."""
+    before: Verdict | None = None
+    """How a run that is over stood before, where something was wrong with it."""

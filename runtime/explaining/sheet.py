@@ -15,9 +15,9 @@ from rich.text import Text
 
 from fsm import pages
 from fsm.explain import class_name
-from fsm.run import RunState
 from fsm.source import SourceState
 from fsm.state import NONE, Counts, GroupClass, State
+from runtime.explaining.ends import left, resumes
 from runtime.explaining.explanation import Explanation
 from runtime.explaining.finding import Verdict
 from runtime.explaining.situation import Situation, is_the_end
@@ -35,6 +35,9 @@ _COLOURS: Mapping[Verdict, str] = {
     Verdict.SLOW: "bold cyan",
     Verdict.HEALTHY: "bold green",
     Verdict.COMPLETED: "bold green",
+    Verdict.STOPPED: "bold red",
+    Verdict.FAILED: "bold red",
+    Verdict.INTERRUPTED: "bold yellow",
 }
 COLUMNS = ("queued", "running", "waiting", "backing off", "ready", "in training", "trained", "slots")
 ALWAYS_SHOWN = frozenset({"running", "ready", "slots"})
@@ -47,6 +50,8 @@ def sheet(explanation: Explanation) -> RenderableType:
     clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment.unix_s))
     title = Text()
     title.append(explanation.verdict.value, _COLOURS[explanation.verdict])
+    if explanation.before is not None:
+        title.append(f", {explanation.before.value} before", _COLOURS[explanation.before])
     title.append(
         f"   step {explanation.step}: {explanation.selected} selected + {explanation.charged} charged of "
         f"{explanation.size}"
@@ -68,8 +73,11 @@ def _notes(situation: Situation) -> Iterator[str]:
     silent_s = situation.now_s - moment.monotonic_s
     if silent_s >= 1:
         yield f"nothing was recorded for the {seconds(silent_s)} since: the process waits, or was killed"
-    if situation.state.run.status is RunState.RUNNING and situation.stopped_by is None and is_the_end(situation):
-        yield "the process ended here in good order: the run was interrupted, or failed; it goes on with --resume"
+    if situation.ended is None and is_the_end(situation):
+        yield f"the process ended here in good order: the run was interrupted, or failed; {resumes(situation)}"
+    model = left(situation)
+    if model is not None:
+        yield model
     if moment.diverged_seq is not None:
         yield (
             f"the state is today's: from record {moment.diverged_seq} on today's core answers otherwise than recorded "

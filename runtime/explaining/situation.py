@@ -22,11 +22,12 @@ from fsm.state import GroupClass, Limits, State, charged
 from fsm.step_assembly import want
 from fsm.table import fire
 from runtime.explaining.usual import Usual, usual_of
+from runtime.messages import Status
 from runtime.tracing.choose import HEADER_START, Chooser, head_of, with_text
 from runtime.tracing.follow import CLOSED
 from runtime.tracing.kinds import CODES
 from runtime.tracing.moment import Moment, state_at
-from runtime.tracing.notes import CallBegan, CallEnded
+from runtime.tracing.notes import CallBegan, CallEnded, RunEnded
 from runtime.tracing.reader import SNAPSHOT_MARK, TraceFile, blocks
 from runtime.tracing.records import NoteRecord, Record, TransitionRecord
 from runtime.tracing.vitals import Rollout, Vitals
@@ -73,7 +74,14 @@ class Situation:
     """On the trace's monotonic clock; later than the moment where nothing was recorded since."""
     look: Look
     stopped_by: EvenstepError | None
-    """None for a run that was not stopped."""
+    """None for a run that the core did not stop."""
+    ended: RunEnded | None
+    """The outcome, as it was recorded, else as far as the core's state tells; None where there is none."""
+
+    @property
+    def running(self) -> bool:
+        """The core was not over; one that the watchdog stopped was not, before."""
+        return self.state.run.status is RunState.RUNNING
 
     @property
     def limits(self) -> Limits:
@@ -217,12 +225,20 @@ def situation_at(trace: TraceFile, look: Look, *, seq: int | None, unix_s: float
     now_s = moment.monotonic_s
     if unix_s is not None:
         now_s = max(now_s, unix_s - (moment.unix_s - moment.monotonic_s))
-    given = Situation(trace, moment, moment.core.state, now_s, look, None)
-    if given.state.run.status is not RunState.STOPPED:
+    given = Situation(trace, moment, moment.core.state, now_s, look, None, moment.vitals.ended)
+    if given.running:
         return given
+    if given.state.run.status is RunState.COMPLETED:
+        return dataclasses.replace(given, ended=given.ended or _ended(given, "completed", None))
     error = _stopped_by(given)
     state = given.state._replace(run=Run()) if isinstance(error, Stalled) else given.state
-    return dataclasses.replace(given, state=state, stopped_by=error)
+    ended = given.ended or _ended(given, "stopped", f"{type(error).__name__}: {error}")
+    return dataclasses.replace(given, state=state, stopped_by=error, ended=ended)
+
+
+def _ended(given: Situation, status: Status, error: str | None) -> RunEnded:
+    """The outcome as far as the core's state tells it, of a trace that has no record of it."""
+    return RunEnded(status, error, given.step, given.vitals.checkpoint, None)
 
 
 def _stopped_by(given: Situation) -> EvenstepError:

@@ -24,7 +24,7 @@ from runtime.reporting.steps import metric_columns, steps_of
 from runtime.reporting.texts import Texts
 from runtime.tracing.header import TraceUnreadable, setup_of
 from runtime.tracing.kinds import Json
-from runtime.tracing.notes import AttemptsPlaced, GroupReceived
+from runtime.tracing.notes import AttemptsPlaced, GroupReceived, RunEnded
 from runtime.tracing.reader import TraceFile
 from runtime.tracing.records import NoteRecord, Record, SnapshotRecord, TransitionRecord
 
@@ -69,7 +69,7 @@ class Collected:
     ended: int
     """Of the last record."""
     over: bool
-    """The run is completed or stopped."""
+    """The run has ended, or its core is completed or stopped."""
 
 
 def collect(trace: TraceFile, reached: Callable[[int], None] = lambda _: None) -> Collected:
@@ -193,6 +193,7 @@ class _Gathering:
             elif type(note) is GroupReceived:
                 self.attempts.received(note)
             else:
+                self.over |= type(note) is RunEnded
                 self.happenings.note(now, note)
         elif type(record) is SnapshotRecord:
             self._snapshot(record)

@@ -26,6 +26,8 @@ class Kind(IntEnum):
     STOPPED = 6
     COMPLETED = 7
     CLOSED = 8
+    FAILED = 9
+    INTERRUPTED = 10
 
 
 KINDS = [kind.name.lower().replace("_", " ") for kind in Kind]
@@ -35,6 +37,7 @@ CALL_COLUMNS: Mapping[str, str] = {"call": "I", "number": "i", "begun": "I", "en
 """`call` is the number of its name's text; `ended` NOT_YET where it was not answered."""
 
 
+_ENDS = frozenset({Kind.STOPPED, Kind.COMPLETED, Kind.FAILED, Kind.INTERRUPTED})
 _MARKED = frozenset({moves.RunResumed, moves.RunRegenerated, moves.RunCompleted, moves.RunStopped})
 
 
@@ -48,6 +51,8 @@ class Happenings:
         self.metrics: list[StepRecord] = []
         """Of every step whose record is in the trace."""
         self._texts = texts
+        self._ends: set[Kind] = set()
+        """Ends that are marked."""
         self._open: dict[str, int] = {}
         """Rows of calls that are open, by name."""
 
@@ -86,6 +91,8 @@ class Happenings:
                 self._mark(now, Kind.VALIDATED, said)
             case notes.Checkpointed(step, path):
                 self._mark(now, Kind.CHECKPOINTED, f"after {step} steps: {path}")
+            case notes.RunEnded():
+                self._end(now, note)
             case notes.TraceClosed():
                 self._mark(now, Kind.CLOSED, "the process ended in good order")
             case notes.LateAnswer():
@@ -95,5 +102,12 @@ class Happenings:
             case notes.AttemptsPlaced() | notes.GroupReceived():
                 pass  # told of attempts
 
+    def _end(self, now: int, ended: notes.RunEnded) -> None:
+        kind = Kind[ended.status.upper()]
+        if kind not in self._ends:  # the core's own move has marked it, when it was made
+            self._mark(now, kind, ended.said)
+
     def _mark(self, now: int, kind: Kind, text: str) -> None:
         self.marks.append(now, kind, self._texts.number(text))
+        if kind in _ENDS:
+            self._ends.add(kind)

@@ -14,6 +14,7 @@ from runtime.step_record import StepRecord
 if TYPE_CHECKING:
     from runtime.generation.evaluation import Evaluation
     from runtime.groups import GroupReceipt
+    from runtime.messages import Status
 
 
 class AttemptsPlaced(NamedTuple):
@@ -108,6 +109,27 @@ class NoProgress(NamedTuple):
     waits_for: str
 
 
+class RunEnded(NamedTuple):
+    """The run's outcome (W3), the same that its log, summary and exit code tell."""
+
+    status: Status
+    error: str | None
+    """Why it was stopped or failed, the first cause first."""
+    step: int
+    """Optimizer steps done."""
+    checkpoint: str | None
+    """The newest checkpoint that this process wrote."""
+    model: str | None
+    """The directory of the final model."""
+
+    @property
+    def said(self) -> str:
+        """In one sentence, without what was kept."""
+        happened = {"completed": "is completed", "failed": "failed"}.get(self.status, f"was {self.status}")
+        sentence = f"the run {happened} after {self.step} steps"
+        return sentence if self.error is None else f"{sentence}: {self.error}"
+
+
 class TraceClosed(NamedTuple):
     """The process ended in good order; no record follows. Without it, the process was killed or still runs."""
 
@@ -123,6 +145,7 @@ Note = (
     | Validated
     | Checkpointed
     | NoProgress
+    | RunEnded
     | TraceClosed
     | StepRecord
 )

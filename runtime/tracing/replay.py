@@ -20,7 +20,8 @@ from fsm.snapshot import reinstate, snapshot
 from fsm.state import State
 from runtime.summary import balance_sheet
 from runtime.tracing.header import TraceUnreadable, core_of, setup_of
-from runtime.tracing.kinds import Json, plain, read_value
+from runtime.tracing.kinds import CODES, Json, plain, read_value
+from runtime.tracing.notes import RunEnded
 from runtime.tracing.reader import SNAPSHOT_MARK, TraceFile, open_trace
 from runtime.tracing.records import encode, transition_body
 
@@ -69,8 +70,10 @@ class ReplayResult:
     torn: bool
     """The trace ends in a torn line, which was left out."""
     status: str
-    """What the run was doing at the end (`fsm.explain.status`)."""
+    """How the run ended (`RunEnded`); of a trace without its end, what the core was doing (`fsm.explain.status`)."""
     waits_for: str
+    ended: RunEnded | None
+    """The outcome, where the trace has it."""
     balance: dict[str, int]
     closed: tuple[ClosedStep, ...]
     """Every closed step, those before a resume included; those since its first snapshot in a trace without its
@@ -97,6 +100,8 @@ class _Replay:
         self.events = self.snapshots = 0
         self.closed_before = 0
         """Steps closed before those that the core knows of."""
+        self.ended: RunEnded | None = None
+        """The outcome, once its record was reached."""
         self.transition: Transition | None = None
         """Today's, of the event applied last."""
 
@@ -124,8 +129,9 @@ class _Replay:
             snapshots=self.snapshots,
             difference=difference,
             torn=self.trace.torn,
-            status=status(core.state),
+            status=status(core.state) if self.ended is None else self.ended.status,
             waits_for=core.waits_for(),
+            ended=self.ended,
             balance=balance_sheet(core),
             closed=tuple(core.book.closed),
         )
@@ -157,15 +163,21 @@ class _Replay:
             )
         if "e" in given:
             return self._answer(core, given, line)
+        if "n" in given and given["n"][0] == CODES[RunEnded]:
+            self.ended = self._value(given, "n")
         return self._compare_state(core, given) if SNAPSHOT_MARK in line else None
+
+    def _value(self, given: Json, key: str) -> Any:
+        """The event or note of a line."""
+        try:
+            return read_value(given[key])
+        except ValueError as error:
+            raise TraceUnreadable(f"{self.trace.path}: record {given['q']}: {error}") from error
 
     def _answer(self, core: Core, given: Json, line: bytes) -> Difference | None:
         """Apply one recorded event; None where the answer is the recorded one and all properties hold."""
         before = core.state
-        try:
-            event = read_value(given["e"])
-        except ValueError as error:
-            raise TraceUnreadable(f"{self.trace.path}: record {given['q']}: {error}") from error
+        event = self._value(given, "e")
         try:
             core.apply(event)
         except EvenstepError as error:

@@ -25,7 +25,7 @@ from fsm.events import (
 from runtime.step_record import StepRecord
 from runtime.tracing import notes
 from runtime.tracing.kinds import Json
-from runtime.tracing.notes import Note
+from runtime.tracing.notes import Note, RunEnded
 
 RECENT = 64
 """Finished groups that "usual" is about."""
@@ -95,6 +95,10 @@ class Vitals:
         """When a group last finished or a step closed (W2)."""
         self.recent: deque[Finished] = deque(maxlen=RECENT)
         self.late_answers = 0
+        self.checkpoint: str | None = None
+        """The path of the newest checkpoint that this process wrote."""
+        self.ended: RunEnded | None = None
+        """The outcome, once there is one."""
 
     def transition(self, monotonic_s: float, transition: Transition) -> None:
         """One applied event."""
@@ -156,7 +160,11 @@ class Vitals:
                 self.workers[worker] = Worker(False, monotonic_s, (before.deaths if before else 0) + 1, reason[:500])
             case notes.LateAnswer():
                 self.late_answers += 1
-            case notes.Validated() | notes.Checkpointed() | notes.NoProgress() | notes.TraceClosed() | StepRecord():
+            case notes.Checkpointed(_, path):
+                self.checkpoint = path
+            case RunEnded():
+                self.ended = note
+            case notes.Validated() | notes.NoProgress() | notes.TraceClosed() | StepRecord():
                 pass  # nothing that waits
 
     def as_json(self) -> Json:
@@ -172,6 +180,8 @@ class Vitals:
             "progress_s": self.progress_s,
             "recent": [list(finished) for finished in self.recent],
             "late_answers": self.late_answers,
+            "checkpoint": self.checkpoint,
+            "ended": None if self.ended is None else list(self.ended),
         }
 
 
@@ -188,4 +198,7 @@ def from_json(saved: Json) -> Vitals:
     vitals.gate_since_s, vitals.progress_s = saved["gate_since_s"], saved["progress_s"]
     vitals.recent.extend(Finished(*finished) for finished in saved["recent"])
     vitals.late_answers = saved["late_answers"]
+    vitals.checkpoint = saved.get("checkpoint")  # a trace of an older evenstep has neither this nor `ended`
+    ended = saved.get("ended")
+    vitals.ended = None if ended is None else RunEnded(*ended)
     return vitals

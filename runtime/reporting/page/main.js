@@ -1,5 +1,5 @@
 // The parts of the page that are words, and the beginning of it all.
-const VERDICT_CLASS = { completed: "good", healthy: "good", slow: "good", starved: "fair", stalled: "bad", livelocked: "bad", deadlocked: "bad" };
+const VERDICT_CLASS = { completed: "good", healthy: "good", slow: "good", starved: "fair", stalled: "bad", livelocked: "bad", deadlocked: "bad", stopped: "bad", failed: "bad", interrupted: "fair" };
 
 function said(line) {
   return element("li", {}, element("div", { class: "said" }, line));
@@ -13,7 +13,7 @@ function makeVerdict() {
   }
   parent.append(
     element("p", {}, element("span", { class: `verdict ${VERDICT_CLASS[verdict.verdict] ?? "fair"}` }, verdict.verdict),
-      `  step ${verdict.step}: ${verdict.selected} selected + ${verdict.charged} charged of ${verdict.size}`),
+      verdict.before ? `, ${verdict.before} before` : "", `  step ${verdict.step}: ${verdict.selected} selected + ${verdict.charged} charged of ${verdict.size}`),
     element("ol", { class: "chain" }, ...verdict.waits_for.map(said)));
   if (verdict.proof.length) parent.append(element("h3", {}, "Proof"), element("ul", { class: "chain" }, ...verdict.proof.map(said)));
   if (verdict.waits_for.length > 1) parent.append(element("h3", {}, "Root"), element("p", { class: "said" }, verdict.root));

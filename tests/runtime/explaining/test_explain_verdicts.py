@@ -255,8 +255,8 @@ def test_a_search_that_was_given_up_is_starved(path: Path) -> None:
             run.filter(min(run.in_flight()), correct=0)
 
     explanation = recorded(path, config, drive)
-    assert explanation.verdict is Verdict.STARVED
-    assert "SearchExceeded" in explanation.waits_for[0]
+    assert (explanation.verdict, explanation.before) == (Verdict.STOPPED, Verdict.STARVED)
+    assert "the run was stopped after 0 steps: SearchExceeded" in explanation.waits_for[0]
     assert "100% all wrong" in explanation.root
 
 
@@ -317,8 +317,10 @@ def test_a_run_that_the_watchdog_stopped_is_explained_as_it_was_before(path: Pat
         assert run.world.over
 
     explanation = recorded(path, config, drive)
-    assert explanation.verdict is Verdict.DEADLOCKED
-    assert explanation.waits_for[0].startswith("the watchdog stopped the run")
+    assert (explanation.verdict, explanation.before) == (Verdict.STOPPED, Verdict.DEADLOCKED)
+    assert explanation.waits_for[0].startswith("the run was stopped after 0 steps: Stalled: no group finished")
+    assert explanation.waits_for[1].startswith("before that it was deadlocked: step 0 has 0 selected")
+    assert explanation.proof
     assert "the buffer is full" in explanation.root
 
 

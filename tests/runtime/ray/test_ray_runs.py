@@ -12,11 +12,14 @@ from fsm.core import Transition
 from fsm.effects import TrainChunk
 from fsm.events import GroupFailed, GroupFinished
 from runtime.actors.naming import missing_resources
+from runtime.explaining.explanation import explain
+from runtime.explaining.finding import Verdict
 from runtime.messages import Message, Notice, StepDone
-from runtime.tracing.notes import Note, WorkerDied, WorkerStarted
+from runtime.tracing.notes import Note, RunEnded, WorkerDied, WorkerStarted
 from runtime.tracing.reader import open_trace
 from runtime.tracing.records import NoteRecord, TransitionRecord
 from runtime.tracing.replay import replay
+from specs.closing import outlook
 
 N = 4
 
@@ -123,6 +126,11 @@ def test_an_interrupted_run_leaves_a_checkpoint_and_goes_on_from_it(model: Path,
     first = run(settings, model, tmp_path, interrupt)
     assert first.status == "interrupted"
     assert first.checkpoint is not None
+    assert first.trace is not None
+    explanation = explain(open_trace(first.trace), outlook)
+    assert explanation.verdict is Verdict.INTERRUPTED
+    assert explanation.situation.ended == RunEnded("interrupted", None, len(first.closed), str(first.checkpoint), None)
+    assert f"--resume goes on from {first.checkpoint}" in explanation.advice
     assert 2 <= len(first.closed) < 60
     told: list[Message] = []
     second = run(settings, model, tmp_path, told.append, resume=True)

@@ -13,6 +13,8 @@ from runtime.messages import Message, Notice
 from runtime.preflight import output_problems
 from runtime.run import InterruptedAtStart, RunFailed, run_on_ray
 from runtime.settings import Settings
+from runtime.tracing.moment import state_at
+from runtime.tracing.reader import open_trace
 
 
 def jsonl(folder: Path, verifier: str) -> Settings:
@@ -26,6 +28,13 @@ def jsonl(folder: Path, verifier: str) -> Settings:
         "verifier": verifier,
     }
     return settings_of({"data.task": json.dumps(task), "data.validation_size": "1"}, steps=1)
+
+
+def outcome_in(output: Path) -> tuple[str, str | None]:
+    """As the trace has it."""
+    ended = state_at(open_trace(output)).vitals.ended
+    assert ended is not None
+    return ended.status, ended.error
 
 
 @pytest.mark.parametrize(
@@ -42,6 +51,7 @@ def test_a_verifier_that_fails_in_validation_is_one_error_and_no_traceback(
         run(jsonl(tmp_path, verifier), model, tmp_path)
     assert "of the prompt 'cab>' with the answer 'ba'" in str(failed.value)
     assert "\n" not in str(failed.value)
+    assert outcome_in(tmp_path) == ("failed", str(failed.value).removeprefix("the run failed: "))
 
 
 def test_a_drawn_prompt_that_is_too_long_stops_the_run_with_what_to_change(model: Path, tmp_path: Path) -> None:
@@ -49,6 +59,7 @@ def test_a_drawn_prompt_that_is_too_long_stops_the_run_with_what_to_change(model
     outcome = run(settings, model, tmp_path)
     assert outcome.status == "stopped"
     assert outcome.error is not None
+    assert outcome_in(tmp_path) == ("stopped", outcome.error)
     for part in ("item ", "has 5 tokens and generation.max_prompt_tokens is 4", "shorten", "max_skipped_prompts"):
         assert part in outcome.error
 
