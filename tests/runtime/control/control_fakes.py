@@ -130,7 +130,8 @@ class FakeFleet:
         await self.loading.wait()
         self.loaded.append(published.version)
 
-    async def evaluate(self, label: str) -> Evaluation:
+    async def evaluate(self, label: str, progressed: Callable[[], None]) -> Evaluation:
+        progressed()
         return Evaluation(0.5, 0.5, 1, 1, 0, 0)
 
 

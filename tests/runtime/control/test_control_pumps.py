@@ -12,6 +12,7 @@ from fsm.effects import ClearRows
 from fsm.errors import BudgetExceeded, Stalled
 from fsm.events import Attempt, FailureKind, GroupFailed, GroupFinished
 from runtime.answers import Order
+from runtime.watchdog import watch
 
 N = 4
 
@@ -288,11 +289,13 @@ def test_the_watchdog_explains_what_the_run_waits_for(action: str) -> None:
         run = Run(made, N, FakeFleet(lambda order, tried: "hang"))
         going = asyncio.create_task(run.go())
         await asyncio.sleep(0)
-        run.pumps.clock.watch()
+        watchdog = run.core.setup.config.async_rl.stall_watchdog
+        watching = asyncio.create_task(watch(watchdog, lambda: run.control.progress_s, run.pumps.clock.stalled))
         if action == "warn":
             await asyncio.sleep(0.18)
             run.control.interrupt()
         await going
+        watching.cancel()
         return run
 
     run = asyncio.run(scenario())
