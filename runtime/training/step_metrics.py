@@ -20,7 +20,8 @@ class StepMetrics:
     kl: float
     """k3 estimate of KL(generating policy ‖ policy that trains), nats a token."""
     reference_kl: float | None
-    """k3 estimate of KL(policy that trains ‖ reference), nats a token; None without a reference."""
+    """KL(policy that trains ‖ reference) as the penalty estimates it (type, weight and clamps of `loss_fn`), nats a
+    token; None without a reference."""
     entropy: float
     """Nats a token."""
     clip_fraction: float
