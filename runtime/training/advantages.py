@@ -3,7 +3,7 @@
 | baseline       | scale             | source |
 | -------------- | ----------------- | ------ |
 | group mean     | std of the group  | GRPO, arXiv:2402.03300 |
-| group mean     | none              | Dr. GRPO, arXiv:2503.20783: dividing favours prompts almost always right or wrong |
+| group mean     | none              | Dr. GRPO, arXiv:2503.20783: dividing favours the easiest and hardest prompts |
 | leave one out  | none              | RLOO, arXiv:2402.14740 |
 | leave one out  | std of the others | NeMo-RL, whose keys these are |
 """
