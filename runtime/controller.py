@@ -179,7 +179,9 @@ class Controller:
             checkpointing = settings.checkpointing
             pumps = Pumps(
                 generation=GenerationPump(control, fleet, rows, recorder, failure.rollout_timeout_s),
-                training=TrainingPump(control, trainer, rows, recorder),
+                training=TrainingPump(
+                    control, trainer, rows, recorder, settings.loss_fn.stop_after_steps_without_tokens
+                ),
                 sync=SyncPump(
                     control,
                     trainer,
@@ -264,6 +266,7 @@ class Controller:
             trace_cpu_s=trace_cpu_s,
             late_answers=control.late_answers,
             worker_restarts=recorder.workers_lost,
+            steps_without_tokens=recorder.steps_without_tokens,
             trace=self._trace,
             checkpoint=recorder.last_checkpoint,
         )

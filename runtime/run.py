@@ -160,6 +160,7 @@ def run_training(settings: Settings, output: Path, *, resume: bool, listener: Li
         accuracy_after=outcome.accuracy_after,
         closed=outcome.closed,
         balance=outcome.balance,
+        steps_without_tokens=outcome.steps_without_tokens,
         wall_s=time.monotonic() - began_s,
         rl_s=outcome.rl_s,
         peak_memory_bytes=memory.peak_bytes,

@@ -185,6 +185,14 @@ class LossConfig(Strict):
         default=False,
         description="Leave rollouts cut off by the length limit out of the loss; the baseline counts them.",
     )
+    stop_after_steps_without_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        description=(
+            "Stop the run after so many steps in a row that overlong_filtering left without a token to train on, so "
+            "that the weights stayed; null: it goes on, and says so."
+        ),
+    )
     reward_shaping: RewardShapingConfig | None = Field(
         default=None, description="Soft punishment of long rollouts; null: rewards stay as they are."
     )
