@@ -121,10 +121,10 @@ class RunRecorder:
         """See Recorder."""
         self._catch_up().trained(metrics)
 
-    def nothing_trained(self, step: int, rollouts: int, in_a_row: int) -> None:
-        """See Recorder. Only the first in a row is told: the others are counted, and in metrics.jsonl."""
+    def nothing_trained(self, step: int, rollouts: int) -> None:
+        """See Recorder. The first is told with what helps; the lines of the steps say which others there are."""
         self.steps_without_tokens += 1
-        if in_a_row == 1:
+        if self.steps_without_tokens == 1:
             self._send(
                 Notice(
                     f"step {step} trained on no token, and the weights stay as they were: all its {rollouts} rollouts "

@@ -62,7 +62,7 @@ class TrainingPump:
         self._recorder.trained(metrics)
         self._in_a_row = 0 if metrics.tokens else self._in_a_row + 1
         if self._in_a_row:
-            self._recorder.nothing_trained(finish.step, metrics.masked_sequences, self._in_a_row)
+            self._recorder.nothing_trained(finish.step, metrics.masked_sequences)
         self._control.apply(StepFinished(finish.step))
 
     def _refuse_to_go_on(self, step: int) -> None:

@@ -198,7 +198,7 @@ class FakeRecorder:
     receipts: list[GroupReceipt] = field(default_factory=list)
     closes: list[ClosedStep] = field(default_factory=list)
     late: int = 0
-    empty_steps: list[tuple[int, int, int]] = field(default_factory=list)
+    empty_steps: list[tuple[int, int]] = field(default_factory=list)
     stalls: list[str] = field(default_factory=list)
     evaluations: list[int] = field(default_factory=list)
     checkpoints: list[int] = field(default_factory=list)
@@ -233,8 +233,8 @@ class FakeRecorder:
     def trained(self, metrics: StepMetrics) -> None:
         pass
 
-    def nothing_trained(self, step: int, rollouts: int, in_a_row: int) -> None:
-        self.empty_steps.append((step, rollouts, in_a_row))
+    def nothing_trained(self, step: int, rollouts: int) -> None:
+        self.empty_steps.append((step, rollouts))
 
     def closed(self, step: ClosedStep) -> None:
         self.closes.append(step)
