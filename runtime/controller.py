@@ -245,7 +245,7 @@ class Controller:
         checkpointing = settings.checkpointing
         return Pumps(
             generation=GenerationPump(control, fleet, rows, recorder, failure.rollout_timeout_s),
-            training=TrainingPump(control, trainer, rows, recorder),
+            training=TrainingPump(control, trainer, rows, recorder, settings.loss_fn.stop_after_steps_without_tokens),
             sync=SyncPump(
                 control,
                 trainer,

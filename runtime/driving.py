@@ -31,6 +31,7 @@ class _Heard:
     ending: Outcome | None = None
     """The outcome as far as it was told."""
     closed: list[dict[str, int]] = field(default_factory=list)
+    steps_without_tokens: int = 0
     deadline_s: float | None = None
     """When nothing more is waited for, on the monotonic clock; None while the run goes on."""
 
@@ -41,6 +42,7 @@ class _Heard:
                 self.began = True
             case StepDone(record):
                 self.closed.append({key: record[key] for key in ("step", "selected", "charged", "short")})
+                self.steps_without_tokens += record["trained_tokens"] == 0
             case Ending(outcome):
                 self.ending = outcome
                 self.be_patient()
@@ -139,6 +141,7 @@ def _outcome_without_controller(heard: _Heard, error: Exception) -> Outcome:
         trace_cpu_s=0.0,
         late_answers=0,
         worker_restarts=0,
+        steps_without_tokens=heard.steps_without_tokens,
         trace=None,
         checkpoint=None,
         model=None,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fsm.core import Core
-from fsm.errors import EvenstepError, InvariantBroken, Stalled
+from fsm.errors import EvenstepError, InvariantBroken, RunStopped
 from fsm.trainer import TrainerState
 from runtime.actors.fleet import Fleet
 from runtime.actors.trainer_group import TrainerGroup
@@ -74,7 +74,7 @@ async def ended_by(work: Coroutine[Any, Any, None], control: Control) -> End:
         await work
     except Interrupted:
         return End("interrupted", None)
-    except Stalled as error:
+    except RunStopped as error:
         return End("stopped", error)
     except Exception as error:
         return End("failed", error)
@@ -145,6 +145,7 @@ def outcome_of(life: Life, end: End, kept: Kept) -> Outcome:
         trace_cpu_s=life.trace_cpu_s,
         late_answers=control.late_answers,
         worker_restarts=recorder.workers_lost,
+        steps_without_tokens=recorder.steps_without_tokens,
         trace=life.trace,
         checkpoint=kept.checkpoint,
         model=kept.model,

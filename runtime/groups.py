@@ -25,7 +25,7 @@ class Rollout:
     """Log-probability of each sampled token under the weights that sampled it; 0 where loss_mask is false."""
     reward: float
     finished: bool
-    """It ended with a stop token; false where the length limit cut it off."""
+    """It ended by itself; false where a length limit cut it off, in the policy's turn or before the environment's."""
 
     @property
     def completion_tokens(self) -> int:

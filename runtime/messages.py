@@ -64,6 +64,8 @@ class Outcome:
     """Of these, of the thread that writes the trace."""
     late_answers: int
     worker_restarts: int
+    steps_without_tokens: int
+    """Steps, since the run began or was resumed, that overlong filtering left nothing to train on."""
     trace: Path | None
     checkpoint: Path | None
     """The last one written."""

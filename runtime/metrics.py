@@ -252,6 +252,8 @@ class StepMeter:
                 completion_length_max=counted.longest if counted.rollouts else None,
                 truncated_fraction=_ratio(counted.truncated, counted.rollouts),
                 generation_tokens_per_s=_ratio(interval.tokens, wall_s) or 0.0,
+                trained_tokens=None if trained is None else trained.tokens,
+                masked_rollouts=None if trained is None else trained.masked_sequences,
                 trained_tokens_per_s=None if trained is None else _ratio(trained.tokens, wall_s),
                 trainer_idle_share=_ratio(interval.phases_s[TrainerState.ASSEMBLING], wall_s) or 0.0,
                 worker_idle_share=self._idle_shares(),

@@ -49,6 +49,8 @@ def step_line(record: Json, max_steps: int | None) -> str:
     ]
     if record["charged"]:
         parts.append(f"charged {record['charged']}")
+    if record["trained_tokens"] == 0:
+        parts.append("no token trained")
     parts += [
         f"filtered {record['filtered_prompt_groups']}",
         f"staleness {_number(record['staleness_mean'])}",

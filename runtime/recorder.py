@@ -43,6 +43,9 @@ class Recorder(Protocol):
     def trained(self, metrics: StepMetrics) -> None:
         """An optimizer step is done, and the core will be told next."""
 
+    def nothing_trained(self, step: int, rollouts: int) -> None:
+        """Overlong filtering left all rollouts of the step, so many, out of the loss."""
+
     def closed(self, step: ClosedStep) -> None:
         """A step is closed."""
 

@@ -146,6 +146,7 @@ def _result(settings: Settings, output: Path, outcome: Outcome, wall_s: float, p
         accuracy_after=outcome.accuracy_after,
         closed=outcome.closed,
         balance=outcome.balance,
+        steps_without_tokens=outcome.steps_without_tokens,
         wall_s=wall_s,
         rl_s=outcome.rl_s,
         peak_memory_bytes=peak_memory_bytes,

@@ -31,7 +31,7 @@ from runtime.tracing.notes import (
     note_of_receipt,
 )
 from runtime.tracing.writer import Trace
-from runtime.training.step_metrics import StepMetrics
+from runtime.training.step_metrics import NOTHING_TRAINED_REMEDY, StepMetrics
 
 
 class RunRecorder:
@@ -58,6 +58,7 @@ class RunRecorder:
         """The record of the step that closed last."""
         self._ended: RunEnded | None = None
         self.workers_lost = 0
+        self.steps_without_tokens = 0
         self.last_checkpoint: Path | None = None
         self.last_checkpoint_step: int | None = None
         self.last_close_s: float | None = None
@@ -122,6 +123,18 @@ class RunRecorder:
     def trained(self, metrics: StepMetrics) -> None:
         """See Recorder."""
         self._catch_up().trained(metrics)
+
+    def nothing_trained(self, step: int, rollouts: int) -> None:
+        """See Recorder. The first is told with what helps; the lines of the steps say which others there are."""
+        self.steps_without_tokens += 1
+        if self.steps_without_tokens == 1:
+            self._send(
+                Notice(
+                    f"step {step} trained on no token, and the weights stay as they were: all its {rollouts} rollouts "
+                    "were cut off by a length limit, and loss_fn.overlong_filtering leaves those out of the loss. "
+                    f"{NOTHING_TRAINED_REMEDY}; loss_fn.stop_after_steps_without_tokens stops a run that goes on so"
+                )
+            )
 
     def closed(self, step: ClosedStep) -> None:
         """See Recorder; its record follows when its weights are synced."""

@@ -48,6 +48,11 @@ class StepRecord:
     """Share of those rollouts that the length limit cut off."""
     generation_tokens_per_s: float
     """Sampled tokens of all groups that finished during the step."""
+    trained_tokens: int | None
+    """Sampled tokens that the step trained on; 0 where overlong filtering left every rollout out, and then the weights
+    stayed."""
+    masked_rollouts: int | None
+    """Rollouts of the step that overlong filtering left out of the loss."""
     trained_tokens_per_s: float | None
     trainer_idle_share: float
     """Share of the time in which the trainer waited for groups: neither training, finishing, nor syncing."""

@@ -25,6 +25,8 @@ class Summary(TypedDict):
     """Per closed step its number, selected, charged and short."""
     balance: dict[str, int]
     """The keys of the scenario format (X4)."""
+    steps_without_tokens: int
+    """Steps, since the run began or was resumed, that overlong filtering left nothing to train on."""
     wall_s: float
     """From the start of the command to its end."""
     rl_s: float
@@ -70,6 +72,7 @@ def make_summary(
     accuracy_after: float | None,
     closed: list[dict[str, int]],
     balance: dict[str, int],
+    steps_without_tokens: int,
     wall_s: float,
     rl_s: float,
     peak_memory_bytes: int,
@@ -84,6 +87,7 @@ def make_summary(
         steps=len(closed),
         closed=closed,
         balance=balance,
+        steps_without_tokens=steps_without_tokens,
         wall_s=round(wall_s, 3),
         rl_s=round(rl_s, 3),
         peak_memory_bytes=peak_memory_bytes,
@@ -138,6 +142,11 @@ def headline(summary: Summary, outcome: str) -> list[str]:
     elif after is not None:
         lines.append(f"held-out accuracy {after:.3f} after")
     lines.append(f"{summary['steps']} steps: {selected} groups selected, {charged} charged, {short} short")
+    if summary["steps_without_tokens"]:
+        lines.append(
+            f"{summary['steps_without_tokens']} steps trained on no token: overlong filtering left out all their "
+            "rollouts, and the weights stayed as they were"
+        )
     lines.append(
         f"{summary['rl_s']:.1f} s of RL, {summary['wall_s']:.1f} s in all, "
         f"peak memory {summary['peak_memory_bytes'] / 2**30:.2f} GiB, seed {summary['seed']}"

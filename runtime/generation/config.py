@@ -76,7 +76,8 @@ class GenerationConfig(Strict):
         default=64,
         ge=1,
         description="Longest prompt, in tokens, templates and earlier turns included. Lines of a file and held-out "
-        "prompts are counted at the start; a longer one that is drawn later is a data failure.",
+        "prompts are counted at the start; a longer one that is drawn later is a data failure. Before a turn of the "
+        "environment that would exceed it the rollout ends as truncated.",
     )
     stop_token_ids: tuple[int, ...] = Field(
         default=(), strict=False, description="End a completion, beside the model's own end-of-text token."

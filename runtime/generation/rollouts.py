@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -89,7 +89,8 @@ def sample_groups(
 
     Raises what Engine.submit raises, and then nothing was started. Awaiting a task raises what Engine.submit's
     awaitables raise.
-    max_prompt_tokens: a conversation that would exceed it ends there, unfinished.
+    max_prompt_tokens: a conversation ends unfinished before a turn of the environment that would exceed it, so that
+    no rollout has more than max_prompt_tokens + max_new_tokens.
     """
     opened = engine.submit([job.request for job in jobs])
     return [
@@ -171,16 +172,18 @@ async def _converse(
 ) -> tuple[Sample, int]:
     """Carry one sibling to its end, turn by turn. Returns it, and the version that sampled its last turn.
 
-    What was sampled is never tokenised again: each turn's tokens are appended to those before.
+    What was sampled is never tokenised again: each turn's tokens are appended to those before. A turn of the
+    environment that does not fit is left out whole: the policy would have answered something else than was asked.
     """
     sample = _append(_opening(job.request.prompt_token_ids), sequence, codec)
     while sequence.finished and len(sample.turns) < max_turns:
         answer = task.respond(job.index, sample.turns)
         if answer is None:
             break
-        sample = _insert(sample, codec.encode_turn(answer))
-        if len(sample.token_ids) > max_prompt_tokens:
-            break
+        inserted = codec.encode_turn(answer)
+        if len(sample.token_ids) + len(inserted) > max_prompt_tokens:
+            return replace(sample, finished=False), end_weight
+        sample = _insert(sample, inserted)
         turn = len(sample.turns)
         request = GroupRequest(
             request_id=f"{job.request.request_id}/{sibling}.{turn}",

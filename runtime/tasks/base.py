@@ -52,7 +52,10 @@ class Task(ABC):
         """
 
     def respond(self, index: int, turns: Sequence[str]) -> str | None:
-        """What the environment says after the last of `turns`; None ends the rollout."""
+        """What the environment says after the last of `turns`; None ends the rollout.
+
+        One that does not fit into `generation.max_prompt_tokens` with all before it ends the rollout as truncated.
+        """
         return None
 
     def reference(self, index: int) -> str | None:

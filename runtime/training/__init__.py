@@ -7,6 +7,8 @@ Plain functions, and one class that holds the model and its optimizer:
     overlong    what happens to rollouts that the length limit cut off
     batching    prompt groups to padded microbatches within a token budget
     model       a Hugging Face causal LM directory to a model, and its log-probabilities
+    ratio       how much likelier a token is under one policy than under another
+    kl          the divergence from a reference policy
     loss        the clipped policy loss, its correction, KL, entropy, aggregation
     totals      what a step adds up, and the metrics made of it
     optim       AdamW, learning-rate schedules, gradient scaling and clipping

@@ -1,11 +1,11 @@
 """Advantages: how much better a rollout did than its siblings.
 
-| baseline       | scale | source |
-| -------------- | ----- | ------ |
-| group mean     | std   | GRPO, arXiv:2402.03300 |
-| group mean     | none  | Dr. GRPO, arXiv:2503.20783: dividing favours prompts almost always right or wrong |
-| leave one out  | none  | RLOO, arXiv:2402.14740 |
-| leave one out  | std   | NeMo-RL's example configurations |
+| baseline       | scale             | source |
+| -------------- | ----------------- | ------ |
+| group mean     | std of the group  | GRPO, arXiv:2402.03300 |
+| group mean     | none              | Dr. GRPO, arXiv:2503.20783: dividing favours the easiest and hardest prompts |
+| leave one out  | none              | RLOO, arXiv:2402.14740 |
+| leave one out  | std of the others | NeMo-RL, whose keys these are |
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ def group_advantages(
 ) -> npt.NDArray[np.float64]:
     """Advantages within each prompt group.
 
-    With G siblings, mean m and sample standard deviation s (G − 1 in the denominator) of a group:
-    A_i = r_i − m, or with the leave-one-out baseline r_i − mean of the others = (r_i − m) × G / (G − 1);
-    divided by s + 1e-6 with `normalize_rewards`. A group whose rewards are all equal gets exactly zero.
+    A rollout is compared with a set of rewards: those of its whole group, or with the leave-one-out baseline
+    those of the others. A_i = r_i − mean of that set; with `normalize_rewards` divided by s + 1e-6, where s is
+    the sample standard deviation of the same set (one less than its size in the denominator). It is not divided
+    where s is 0: where the set's rewards are all equal, or the set has one. A group whose rewards are all equal
+    gets exactly zero.
 
     Args:
         rewards: Shape (groups, siblings).
-        normalize_rewards: Divide by the standard deviation of the group.
+        normalize_rewards: Divide by the standard deviation of the rewards that a rollout is compared with.
         use_leave_one_out_baseline: Leave a rollout's own reward out of its baseline.
 
     Returns:
@@ -62,6 +64,22 @@ def group_advantages(
     advantages[np.ptp(values, axis=1) == 0] = 0.0
     if use_leave_one_out_baseline:
         advantages *= siblings / (siblings - 1)
-    if normalize_rewards and siblings > 1:
-        advantages /= values.std(axis=1, ddof=1, keepdims=True) + STD_EPSILON
+    if normalize_rewards:
+        compared = _others(values) if use_leave_one_out_baseline else values[:, np.newaxis, :]
+        deviation = _deviation(compared)
+        np.divide(advantages, deviation + STD_EPSILON, out=advantages, where=deviation > 0)
     return advantages
+
+
+def _others(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """For each sibling the rewards of the others, (groups, siblings, siblings − 1)."""
+    return np.stack([np.delete(values, sibling, axis=1) for sibling in range(values.shape[1])], axis=1)
+
+
+def _deviation(compared: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The sample standard deviation along the last axis; exactly 0 for equal rewards, and for one alone."""
+    if compared.shape[-1] < 2:
+        return np.zeros(compared.shape[:-1])
+    deviation: npt.NDArray[np.float64] = compared.std(axis=-1, ddof=1)
+    deviation[np.ptp(compared, axis=-1) == 0] = 0.0
+    return deviation

@@ -91,7 +91,10 @@ class LossConfig(Strict):
 
     normalize_rewards: bool = Field(
         default=True,
-        description="Divide advantages by the group's standard deviation (GRPO); false: do not (Dr. GRPO).",
+        description=(
+            "Divide an advantage by the standard deviation of the rewards that its baseline is the mean of (GRPO), "
+            "unless that is 0; false: do not (Dr. GRPO)."
+        ),
     )
     use_leave_one_out_baseline: bool = Field(
         default=False,
@@ -152,12 +155,43 @@ class LossConfig(Strict):
     )
     reference_policy_kl_type: KlType = Field(
         default="k3",
-        description="Estimator of that divergence. On-policy the gradient of k1 has mean zero.",
+        description="Estimator of that divergence from the tokens sampled, as Schulman names them.",
+    )
+    use_on_policy_kl_approximation: bool = Field(
+        default=True,
+        description=(
+            "Weight that divergence by current / generating policy, which makes its gradient right for tokens that "
+            "earlier weights sampled; false: as if the current weights had sampled them."
+        ),
+    )
+    kl_input_clamp_value: float | None = Field(
+        default=20.0,
+        gt=0,
+        description=(
+            "The log-ratio of policy and reference is clamped to ± this, in nats; a token beyond it has no KL "
+            "gradient. null: it is not clamped."
+        ),
+    )
+    kl_output_clamp_value: float | None = Field(
+        default=10.0,
+        gt=0,
+        description=(
+            "The weighted divergence of a token is clamped to ± this, in nats; a token beyond it has no KL gradient. "
+            "null: it is not clamped."
+        ),
     )
     entropy_coefficient: float = Field(default=0.0, ge=0, description="Weight of the entropy bonus.")
     overlong_filtering: bool = Field(
         default=False,
         description="Leave rollouts cut off by the length limit out of the loss; the baseline counts them.",
+    )
+    stop_after_steps_without_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        description=(
+            "Stop the run after so many steps in a row that overlong_filtering left without a token to train on, so "
+            "that the weights stayed; null: it goes on, and says so."
+        ),
     )
     reward_shaping: RewardShapingConfig | None = Field(
         default=None, description="Soft punishment of long rollouts; null: rewards stay as they are."

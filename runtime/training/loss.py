@@ -6,6 +6,8 @@ advantage of the rollout and sg the stopped gradient, the loss of a token is
 
     w × clipped(ratio, A) + reference_policy_kl_penalty × KL − entropy_coefficient × entropy
 
+(for KL see `runtime.training.kl`)
+
 | `old_policy` | correction | ratio                        | w                                      |
 | ------------ | ---------- | ---------------------------- | -------------------------------------- |
 | recomputed   | true       | current / sg(current) = 1    | min(sg(current) / generation, the cap) |
@@ -29,16 +31,10 @@ from typing import assert_never
 import torch
 from torch import Tensor
 
-from runtime.training.config import Aggregation, KlType, LossConfig
+from runtime.training.config import Aggregation, LossConfig
+from runtime.training.kl import kl_estimate, reference_kl
+from runtime.training.ratio import log_ratio, probability_ratio
 from runtime.training.totals import LossSums
-
-LOG_RATIO_LIMIT = 20.0
-"""Log-ratios are clamped to ± this: where exp overflows, a clipped token has gradient 0 × infinity, not 0."""
-
-
-def probability_ratio(logprobs: Tensor, old_logprobs: Tensor) -> Tensor:
-    """π(token) / π_old(token), any shape, from log-probabilities; the log-ratio is clamped to ±20."""
-    return torch.exp((logprobs - old_logprobs).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT))
 
 
 def clipped_policy_loss(
@@ -102,31 +98,6 @@ def importance_weights(prev_logprobs: Tensor, generation_logprobs: Tensor, cap: 
     """
     weights = probability_ratio(prev_logprobs, generation_logprobs).detach()
     return weights if cap is None else weights.clamp(max=cap)
-
-
-def kl_estimate(logprobs: Tensor, reference_logprobs: Tensor, kl_type: KlType) -> Tensor:
-    """Schulman's estimators of KL(π ‖ π_ref) from tokens sampled under π (joschu.net/blog/kl-approx.html).
-
-    With d = log π − log π_ref: k1 = d (unbiased, high variance, may be negative); k2 = d² / 2 (biased,
-    never negative); k3 = exp(−d) + d − 1 (unbiased, never negative; GRPO's, arXiv:2402.03300, equation 4).
-    As a loss they differ from what they measure: the gradient of k1 has mean zero, that of k2 is the
-    gradient of KL(π ‖ π_ref), that of k3 is only close to it near π_ref.
-
-    Args:
-        logprobs: Log-probabilities under π, any shape.
-        reference_logprobs: The same under π_ref.
-        kl_type: The estimator.
-    """
-    difference = (logprobs - reference_logprobs).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
-    match kl_type:
-        case "k1":
-            return difference
-        case "k2":
-            return difference.square() / 2
-        case "k3":
-            return torch.exp(-difference) + difference - 1
-        case _:
-            assert_never(kl_type)
 
 
 def aggregate(token_values: Tensor, mask: Tensor, aggregation: Aggregation) -> Tensor:
@@ -212,14 +183,15 @@ def policy_loss(
     if config.old_policy == "recomputed" and config.use_importance_sampling_correction:
         cap = config.truncated_importance_sampling_ratio
         token_loss = importance_weights(prev_logprobs, generation_logprobs, cap) * token_loss
-    if config.reference_policy_kl_penalty > 0:
-        if reference_logprobs is None:
-            raise ValueError(
-                f"reference_policy_kl_penalty is {config.reference_policy_kl_penalty}, but there are no "
-                "reference_logprobs: compute them under the reference model, or set the penalty to 0"
-            )
-        kl = kl_estimate(logprobs, reference_logprobs, config.reference_policy_kl_type)
-        token_loss = token_loss + config.reference_policy_kl_penalty * kl
+    kl_to_reference = torch.zeros_like(prev_logprobs)
+    if reference_logprobs is not None:
+        kl_to_reference = reference_kl(logprobs, reference_logprobs, generation_logprobs, config)
+        token_loss = token_loss + config.reference_policy_kl_penalty * kl_to_reference
+    elif config.reference_policy_kl_penalty > 0:
+        raise ValueError(
+            f"reference_policy_kl_penalty is {config.reference_policy_kl_penalty}, but there are no "
+            "reference_logprobs: compute them under the reference model, or set the penalty to 0"
+        )
     if config.entropy_coefficient > 0:
         token_loss = token_loss - config.entropy_coefficient * entropy
     loss = aggregate(token_loss, mask, config.aggregation)
@@ -232,15 +204,14 @@ def policy_loss(
         ratio_clip_max=config.ratio_clip_max,
         ratio_clip_c=config.ratio_clip_c,
     )
-    reference = prev_logprobs if reference_logprobs is None else reference_logprobs
     return loss, LossSums(
         loss=loss.detach().double(),
         tokens=mask.sum().double(),
         sequences=mask.any(dim=-1).sum().double(),
         entropy=_masked_sum(entropy.detach(), mask),
         # Sampled from the generating policy, which therefore comes first: KL(generation ‖ current).
-        kl=_masked_sum(kl_estimate(generation_logprobs, prev_logprobs, "k3"), mask),
-        reference_kl=_masked_sum(kl_estimate(prev_logprobs, reference, "k3"), mask),
+        kl=_masked_sum(kl_estimate(log_ratio(generation_logprobs, prev_logprobs), "k3"), mask),
+        reference_kl=_masked_sum(kl_to_reference.detach(), mask),
         clipped=_masked_sum(clipped, mask),
         importance_weight=_masked_sum(untruncated, mask),
         importance_weight_max=torch.where(mask, untruncated, 0.0).max().double(),

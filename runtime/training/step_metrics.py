@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+NOTHING_TRAINED_REMEDY = (
+    "Raise generation.max_new_tokens (max_prompt_tokens for conversations), or set loss_fn.overlong_filtering to false"
+)
+"""What helps where overlong filtering leaves out every rollout of a step."""
+
 
 @dataclass(frozen=True, slots=True)
 class StepMetrics:
@@ -20,7 +25,8 @@ class StepMetrics:
     kl: float
     """k3 estimate of KL(generating policy ‖ policy that trains), nats a token."""
     reference_kl: float | None
-    """k3 estimate of KL(policy that trains ‖ reference), nats a token; None without a reference."""
+    """KL(policy that trains ‖ reference) as the penalty estimates it (type, weight and clamps of `loss_fn`), nats a
+    token; None without a reference."""
     entropy: float
     """Nats a token."""
     clip_fraction: float
@@ -29,7 +35,7 @@ class StepMetrics:
     """Mean of π_train / π_generation before truncation; 1 when on-policy."""
     importance_weight_max: float
     tokens: int
-    """Sampled tokens trained on."""
+    """Sampled tokens trained on; 0 where overlong filtering left every rollout out, and then the weights stayed."""
     sequences: int
     """Rollouts trained on."""
     masked_sequences: int

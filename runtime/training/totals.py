@@ -29,7 +29,7 @@ class LossSums:
     kl: Tensor
     """k3 estimates of KL(generating policy ‖ policy that trains)."""
     reference_kl: Tensor
-    """k3 estimates of KL(policy that trains ‖ reference); 0 without a reference."""
+    """Estimates of KL(policy that trains ‖ reference) as the penalty counts them; 0 without a reference."""
     clipped: Tensor
     """Tokens whose gradient the clip took away."""
     importance_weight: Tensor

@@ -139,6 +139,7 @@ def test_one_step_by_hand() -> None:
     assert record.truncated_fraction == pytest.approx(1 / 6)
     assert record.generation_tokens_per_s == 3.2
     assert record.trained_tokens_per_s == 3.0
+    assert (record.trained_tokens, record.masked_rollouts) == (30, 0)
     assert (record.kl, record.entropy, record.clip_fraction) == (0.01, 1.2, 0.05)
     assert (record.grad_norm, record.loss, record.lr) == (0.7, -0.1, 3e-4)
     assert record.gate in ("open", "closed")
@@ -162,7 +163,13 @@ def test_the_keys_are_those_that_the_documents_promise() -> None:
         *("step", "time_s", "wall_s", "reward", "unfiltered_reward", "zero_variance_fraction"),
         *(f"{what}_prompt_groups" for what in ("dropped", "replaced", "filtered", "evicted", "aborted")),
         *("staleness_mean", "staleness_max", "completion_length_mean", "completion_length_max"),
-        *("generation_tokens_per_s", "trained_tokens_per_s", "trainer_idle_share", "worker_idle_share"),
+        *(
+            "generation_tokens_per_s",
+            "trained_tokens_per_s",
+            "trained_tokens",
+            "trainer_idle_share",
+            "worker_idle_share",
+        ),
         *("kl", "entropy", "clip_fraction", "grad_norm", "loss", "lr"),
         *("assembling_s", "training_s", "finishing_s", "syncing_s"),
         *("selected", "charged", "short", "late_answers", "in_flight", "ready", "spares", "gate"),

@@ -28,6 +28,7 @@ def finished(sampler: str = "ready_first", **changes: Any) -> Summary:
         "accuracy_after": 0.975,
         "closed": closed_steps(world.core),
         "balance": balance_sheet(world.core),
+        "steps_without_tokens": 0,
         "wall_s": 93.20049,
         "rl_s": 80.0,
         "peak_memory_bytes": 3 * 2**29,
@@ -52,7 +53,7 @@ def test_the_summary_has_just_the_keys_that_are_promised(tmp_path: Path) -> None
     summary = json.loads(path.read_text())
     assert list(tmp_path.rglob("*")) == [path.parent, path]
     assert list(summary) == [
-        *("accuracy_before", "accuracy_after", "steps", "closed", "balance", "wall_s", "rl_s"),
+        *("accuracy_before", "accuracy_after", "steps", "closed", "balance", "steps_without_tokens", "wall_s", "rl_s"),
         *("peak_memory_bytes", "trace", "seed", "config"),
     ]
     assert summary["steps"] == len(summary["closed"])

@@ -138,8 +138,11 @@ class FakeFleet:
 class FakeTrainer:
     """Takes chunks at once. Prompts in `unreadable` cannot be read."""
 
-    def __init__(self, unreadable: Sequence[int] = (), fails_at: int | None = None) -> None:
+    def __init__(
+        self, unreadable: Sequence[int] = (), fails_at: int | None = None, without_tokens: Sequence[int] = ()
+    ) -> None:
         self.unreadable = set(unreadable)
+        self.without_tokens = set(without_tokens)
         self.fails_at = fails_at
         self.chunks: list[tuple[int, list[int]]] = []
         self.rows: list[Row] = []
@@ -162,7 +165,8 @@ class FakeTrainer:
     async def finish_step(self, step: int) -> StepMetrics:
         await asyncio.sleep(0)
         self.steps.append(step)
-        return StepMetrics(step + 1, *([0.0] * 4), None, *([0.0] * 4), 1, 1, 0, 1, 0.0, 0.0, 0, 0.0)
+        counts = (0, 0, 8) if step in self.without_tokens else (1, 1, 0)
+        return StepMetrics(step + 1, *([0.0] * 4), None, *([0.0] * 4), *counts, 1, 0.0, 0.0, 0, 0.0)
 
     async def publish(self, version: int) -> Published:
         return Published(version, None)
@@ -201,6 +205,7 @@ class FakeRecorder:
     receipts: list[GroupReceipt] = field(default_factory=list)
     closes: list[ClosedStep] = field(default_factory=list)
     late: int = 0
+    empty_steps: list[tuple[int, int]] = field(default_factory=list)
     stalls: list[str] = field(default_factory=list)
     evaluations: list[int] = field(default_factory=list)
     checkpoints: list[int] = field(default_factory=list)
@@ -235,6 +240,9 @@ class FakeRecorder:
     def trained(self, metrics: StepMetrics) -> None:
         pass
 
+    def nothing_trained(self, step: int, rollouts: int) -> None:
+        self.empty_steps.append((step, rollouts))
+
     def closed(self, step: ClosedStep) -> None:
         self.closes.append(step)
 
@@ -261,6 +269,7 @@ class Run:
         fleet: FakeFleet,
         trainer: FakeTrainer | None = None,
         *,
+        stop_after: int | None = None,
         validation_every: int | None = None,
         checkpoint_every: int | None = None,
     ) -> None:
@@ -276,7 +285,7 @@ class Run:
         timeout_s = run_config.async_rl.rollout_failure.rollout_timeout_s
         self.pumps = Pumps(
             generation=GenerationPump(self.control, fleet, self.rows, self.recorder, timeout_s),
-            training=TrainingPump(self.control, self.trainer, self.rows, self.recorder),
+            training=TrainingPump(self.control, self.trainer, self.rows, self.recorder, stop_after),
             sync=SyncPump(
                 self.control,
                 self.trainer,

@@ -12,6 +12,7 @@ from fsm.effects import ClearRows
 from fsm.errors import BudgetExceeded, Stalled
 from fsm.events import Attempt, FailureKind, GroupFailed, GroupFinished
 from runtime.answers import Order
+from runtime.pumps.training import NothingTrained
 from runtime.watchdog import watch
 
 N = 4
@@ -353,6 +354,42 @@ def test_windowed_clears_the_rows_of_what_it_evicts() -> None:
     evicted = [e for t in run.transitions for e in t.effects if isinstance(e, ClearRows) and e.why == "evicted"]
     assert sum(len(effect.prompts) for effect in evicted) == run.core.state.tally.evicted
     assert len(run.rows) == run.core.state.tally.ready
+
+
+def test_a_step_without_a_trained_token_is_told_and_closes_like_any_other() -> None:
+    async def scenario() -> Run:
+        run = Run(config(), 6 * N, FakeFleet(), FakeTrainer(without_tokens=[1, 2, 4]))
+        await run.go()
+        return run
+
+    run = asyncio.run(scenario())
+    assert run.recorder.empty_steps == [(1, 8), (2, 8), (4, 8)]
+    assert [closed.step for closed in run.recorder.closes] == list(range(6))
+
+
+def test_as_many_steps_in_a_row_without_tokens_as_are_allowed_stop_the_run() -> None:
+    async def scenario() -> Run:
+        run = Run(config(), 9 * N, FakeFleet(), FakeTrainer(without_tokens=[1, 3, 4, 5, 6]), stop_after=3)
+        with pytest.raises(NothingTrained, match=r"steps 3 to 5 trained on no token, .*without_tokens is 3"):
+            await run.go()
+        return run
+
+    run = asyncio.run(scenario())
+    assert [closed.step for closed in run.recorder.closes] == list(range(6))
+    assert run.core.state.trainer.version == 6
+    assert {step for step, _ in run.trainer.chunks} == set(range(6))
+
+
+def test_a_run_whose_last_step_trained_on_no_token_is_completed() -> None:
+    async def scenario() -> Run:
+        made = config()
+        made["grpo"]["max_num_steps"] = 3
+        run = Run(made, 9 * N, FakeFleet(), FakeTrainer(without_tokens=[2]), stop_after=1)
+        await run.go()
+        return run
+
+    run = asyncio.run(scenario())
+    assert run.core.state.run.status.name == "COMPLETED"
 
 
 def test_a_receipt_says_whether_its_rewards_differ() -> None:

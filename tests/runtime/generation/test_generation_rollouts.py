@@ -21,6 +21,8 @@ from runtime.tasks.base import Task, Verdict
 from runtime.tasks.config import DataConfig
 from runtime.tasks.errors import TaskError
 from runtime.tasks.load import load_task
+from runtime.training.batching import training_sequences
+from runtime.training.config import LossConfig
 
 
 class Guessing(Task):
@@ -111,6 +113,59 @@ def test_turns_end_at_their_limit_and_where_the_conversation_grows_too_long(
     short = asyncio.run(sampled(model, Guessing(), codec, max_prompt_tokens=3))
     assert all(len(sample.turns) == 1 for sample in short.samples)
     assert not any(sample.finished for sample in short.samples)
+
+
+@pytest.mark.parametrize("overlong_filtering", [False, True])
+def test_a_turn_of_the_environment_that_does_not_fit_ends_the_rollout_as_truncated(
+    model: GPT2LMHeadModel, codec: TextCodec, overlong_filtering: bool
+) -> None:
+    class Verbose(Guessing):
+        def respond(self, index: int, turns: Sequence[str]) -> str | None:
+            return "?" * (1 if len(turns) < 2 else 500)
+
+    group = asyncio.run(sampled(model, Verbose(), codec))
+    assert {len(sample.turns) for sample in group.samples} == {2}
+    for sample in group.samples:
+        assert not sample.finished
+        assert len(sample.token_ids) == len(sample.loss_mask) == len(sample.logprobs) <= 40 + 8
+        assert sample.loss_mask[-1], "it ends with what the policy sampled"
+    sequences = training_sequences(
+        [score_group(Verbose(), group)],
+        LossConfig(overlong_filtering=overlong_filtering),
+        max_total_sequence_length=40 + 8,
+        vocabulary=model.config.vocab_size,
+    )
+    assert len(sequences) == (0 if overlong_filtering else 4)
+
+
+@pytest.mark.parametrize("said", range(1, 60, 7))
+def test_no_conversation_outgrows_the_longest_prompt_and_a_last_turn(
+    model: GPT2LMHeadModel, codec: TextCodec, said: int
+) -> None:
+    class Talking(Guessing):
+        def respond(self, index: int, turns: Sequence[str]) -> str | None:
+            return "?" * said
+
+    group = asyncio.run(sampled(model, Talking(), codec))
+    for sample in group.samples:
+        assert len(sample.token_ids) <= 40 + 8
+        asked = int((~sample.loss_mask).sum()) - len(job(Talking(), codec).request.prompt_token_ids)
+        assert asked == said * (len(sample.turns) - 1), "every turn of the environment is whole, and was answered"
+
+
+def test_a_turn_of_the_environment_may_fill_the_prompt_to_its_last_token(
+    model: GPT2LMHeadModel, codec: TextCodec
+) -> None:
+    class Exact(Guessing):
+        def respond(self, index: int, turns: Sequence[str]) -> str | None:
+            opening = len(job(self, codec).request.prompt_token_ids)
+            return "?" * (40 - opening - len(codec.encode_turn(turns[0]))) if len(turns) == 1 else None
+
+    group = asyncio.run(sampled(model, Exact(), codec))
+    continued = [sample for sample in group.samples if len(sample.turns) == 2]
+    assert continued
+    for sample in continued:
+        assert 40 < len(sample.token_ids) <= 48
 
 
 def test_the_same_seed_and_prompt_give_the_same_group(model: GPT2LMHeadModel, codec: TextCodec) -> None:

@@ -12,7 +12,7 @@ from runtime.actors.naming import Names
 from runtime.controller import RunPlan
 from runtime.messages import Outcome
 from runtime.models.prepare import prepare_model
-from runtime.run import drive
+from runtime.driving import drive
 from runtime.settings import Settings, load_settings
 
 SMALL = [

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import ray
-from ray_helpers import adds_up, metrics_of, run, settings_of
+from ray_helpers import ON_POLICY, adds_up, metrics_of, run, settings_of
 
 from fsm.core import Transition
 from fsm.effects import TrainChunk
@@ -60,6 +60,39 @@ def test_a_run_with_dynamic_sampling_ends_by_itself_and_adds_up(sampler: str, mo
     assert not trained & flat
     assert len(flat) == outcome.balance["filtered"]
     assert replay(outcome.trace).difference is None
+
+
+def test_steps_whose_rollouts_were_all_cut_off_are_told_and_counted(model: Path, tmp_path: Path) -> None:
+    cut_off = {"generation.max_new_tokens": "1", "loss_fn.overlong_filtering": "true"}
+    notices: list[str] = []
+
+    def note(message: Message) -> None:
+        if isinstance(message, Notice):
+            notices.append(message.text)
+
+    outcome = run(settings_of({**ON_POLICY, **cut_off}, steps=3), model, tmp_path, note)
+    assert outcome.status == "completed", outcome.error
+    empty = [record for record in metrics_of(tmp_path) if record["trained_tokens"] == 0]
+    assert empty
+    assert all(record["masked_rollouts"] == 8 * N and record["grad_norm"] == 0 for record in empty)
+    assert outcome.steps_without_tokens == len(empty)
+    (told,) = [notice for notice in notices if "trained on no token" in notice]
+    assert f"step {empty[0]['step']} trained on no token" in told
+    assert "all its 32 rollouts were cut off" in told
+
+
+def test_as_many_steps_without_tokens_as_are_allowed_stop_the_run_with_its_weights_saved(
+    model: Path, tmp_path: Path
+) -> None:
+    cut_off = {"generation.max_new_tokens": "1", "loss_fn.overlong_filtering": "true"}
+    stopping = {"loss_fn.stop_after_steps_without_tokens": "1", "generation.temperature": "0.2"}
+    outcome = run(settings_of({**ON_POLICY, **cut_off, **stopping}, steps=20), model, tmp_path)
+    assert outcome.status == "stopped"
+    assert outcome.error is not None
+    assert "trained on no token, and loss_fn.stop_after_steps_without_tokens is 1" in outcome.error
+    assert len(outcome.closed) < 20
+    assert outcome.model is not None
+    assert outcome.model.is_dir()
 
 
 def test_a_run_goes_on_when_a_generation_worker_is_killed(model: Path, tmp_path: Path) -> None:

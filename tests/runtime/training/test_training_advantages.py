@@ -30,10 +30,10 @@ def test_advantages_equal_a_plain_recomputation(
     )
     for group, row in zip(rewards, advantages, strict=True):
         for i, reward in enumerate(group):
-            others = group[:i] + group[i + 1 :] if leave_one_out else group
-            expected = reward - sum(others) / len(others)
-            if normalize:
-                expected /= statistics.stdev(group) + STD_EPSILON
+            compared = group[:i] + group[i + 1 :] if leave_one_out else group
+            expected = reward - sum(compared) / len(compared)
+            if normalize and len(set(compared)) > 1:
+                expected /= statistics.stdev(compared) + STD_EPSILON
             assert row[i] == pytest.approx(expected, rel=1e-6, abs=1e-6)
 
 
@@ -43,6 +43,29 @@ def test_one_right_answer_of_four_has_the_closed_form() -> None:
     )
     # mean 1/4, sample standard deviation 1/2
     np.testing.assert_allclose(advantages, [[1.5, -0.5, -0.5, -0.5]], rtol=1e-5)
+
+
+def test_leave_one_out_divides_by_the_deviation_of_the_others_and_not_at_all_where_they_agree() -> None:
+    advantages = group_advantages(
+        np.array([[1.0, *[0.0] * 15]]), normalize_rewards=True, use_leave_one_out_baseline=True
+    )[0]
+    assert advantages[0] == 1.0
+    # The others of a wrong answer are one right of 15: mean 1/15, sample variance 1/15.
+    np.testing.assert_allclose(advantages[1:], -1 / 15 / ((1 / 15) ** 0.5 + STD_EPSILON), rtol=1e-12)
+
+
+@pytest.mark.parametrize(("rewards", "expected"), [([1.0, 0.0], [1.0, -1.0]), ([0.1, 0.1], [0.0, 0.0])])
+def test_in_a_group_of_two_a_single_other_has_no_deviation_to_divide_by(
+    rewards: list[float], expected: list[float]
+) -> None:
+    advantages = group_advantages(np.array([rewards]), normalize_rewards=True, use_leave_one_out_baseline=True)
+    assert advantages.tolist() == [expected]
+
+
+def test_others_that_agree_in_a_number_without_an_exact_mean_are_not_divided_by_rounding() -> None:
+    rewards = np.array([[1.0, *[0.1] * 7]])
+    (advantages,) = group_advantages(rewards, normalize_rewards=True, use_leave_one_out_baseline=True)
+    assert advantages[0] == pytest.approx(0.9)
 
 
 @pytest.mark.parametrize("normalize", [True, False])

@@ -9,13 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from torch.distributed import FileStore
 from training_helpers import assert_same_weights, copied_weights, make_groups, make_trainer
 
 from runtime.training.config import LossConfig
 from runtime.training.fsdp import shard_model
 from runtime.training.model import load_causal_lm
-from runtime.training.ranks import alone, joined_ranks, share_of_rank
+from runtime.training.ranks import Ranks, alone, joined_ranks, share_of_rank
+from runtime.training.totals import GroupSums, LossSums, StepTotals, total_over_ranks
 
 LOSS = LossConfig(aggregation="sequence", reference_policy_kl_penalty=0.1)
 SHORT = {"train_microbatch_tokens": 24}
@@ -25,6 +27,19 @@ def chunks_of(step: int) -> list[list]:
     """Chunks of 3, 1 and 2 groups: the second leaves a rank without any."""
     groups = make_groups(6, seed=step)
     return [groups[:3], groups[3:4], groups[4:]]
+
+
+BEYOND_FLOAT32 = 2**24 + 1
+"""The first whole number that float32 does not have."""
+
+
+def total_of_many(ranks: Ranks) -> StepTotals:
+    """The first rank counts more than float32 can, the others 2 of everything."""
+    mine = BEYOND_FLOAT32 if ranks.rank == 0 else 2
+    counted = torch.tensor(mine, dtype=torch.float64)
+    zero = torch.zeros((), dtype=torch.float64)
+    loss = LossSums(zero, counted, counted, zero, zero, zero, counted, zero, zero)
+    return total_over_ranks(loss, GroupSums(groups=mine, rollouts=mine, staleness=mine, staleness_max=mine), ranks)
 
 
 def run_rank(rank: int, model: str, directory: Path) -> None:
@@ -45,7 +60,9 @@ def run_rank(rank: int, model: str, directory: Path) -> None:
         half = make_trainer(model, precision="bfloat16", train_last_layers=1, ranks=ranks)
         half.accumulate(share_of_rank(chunks_of(0)[0], rank, 2), 0)
         bfloat16 = asdict(half.finish_step())
+        many = total_of_many(ranks)
         if rank == 0:
+            (directory / "many.json").write_text(json.dumps(asdict(many)))
             np.savez(directory / "weights.npz", **weights)
             np.savez(directory / "again.npz", **again)
             (directory / "metrics.json").write_text(json.dumps([*metrics, bfloat16]))
@@ -86,6 +103,15 @@ def test_two_ranks_make_the_update_of_one_process(tiny_gpt2: str, two_ranks: Pat
     for ours, theirs in zip(found[:2], expected, strict=True):
         del ours["seconds"], theirs["seconds"]
         assert ours == pytest.approx(theirs, rel=1e-4, abs=1e-6)
+
+
+def test_counts_beyond_float32_are_added_up_exactly_over_ranks(two_ranks: Path) -> None:
+    counts = ("tokens", "sequences", "clipped", "groups", "rollouts", "staleness")
+    many = json.loads((two_ranks / "many.json").read_text())
+    assert [many[count] for count in counts] == [BEYOND_FLOAT32 + 2] * len(counts)
+    assert many["staleness_max"] == BEYOND_FLOAT32
+    one = asdict(total_of_many(alone()))
+    assert [one[count] for count in counts] == [BEYOND_FLOAT32] * len(counts)
 
 
 def test_a_state_saved_by_two_ranks_is_loaded_by_two_and_by_one(tiny_gpt2: str, two_ranks: Path) -> None:

@@ -77,21 +77,32 @@ def test_the_accumulated_gradient_is_the_sum_of_those_of_the_chunks(tiny_gpt2: s
     torch.testing.assert_close(found, total, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("overlong_filtering", [False, True])
 @pytest.mark.parametrize("aggregation", ["token", "sequence", "dr_grpo"])
-def test_a_step_equals_a_plain_one_rollout_at_a_time(tiny_gpt2: str, aggregation: str) -> None:
-    """The whole step written out: policy gradient with truncated weights, divided, clipped, AdamW."""
-    loss = LossConfig.model_validate({"aggregation": aggregation, "dr_grpo_length": 20})
+def test_a_step_equals_a_plain_one_rollout_at_a_time(
+    tiny_gpt2: str, aggregation: str, overlong_filtering: bool
+) -> None:
+    """The whole step written out: policy gradient with truncated weights, divided, clipped, AdamW.
+
+    What overlong filtering leaves out counts in the baseline and in nothing else, the divisors included.
+    """
+    loss = LossConfig.model_validate(
+        {"aggregation": aggregation, "dr_grpo_length": 20, "overlong_filtering": overlong_filtering}
+    )
     optimizer = OptimizerConfig(lr=1e-2, eps=1e-3, max_grad_norm=0.1)
     groups = make_groups(3, seed=5)
     trainer = make_trainer(tiny_gpt2, loss=loss, optimizer=optimizer)
     metrics = train(trainer, [groups])
 
     model = GPT2LMHeadModel.from_pretrained(tiny_gpt2).eval()
-    total, tokens = torch.zeros(()), 0
+    total, tokens, sequences = torch.zeros(()), 0, 0
     for group in groups:
         rewards = np.array([rollout.reward for rollout in group.rollouts])
         advantages = (rewards - rewards.mean()) / (rewards.std(ddof=1) + 1e-6)
         for rollout, advantage in zip(group.rollouts, advantages, strict=True):
+            if overlong_filtering and not rollout.finished:
+                continue
+            sequences += 1
             ids = torch.tensor(rollout.token_ids.astype(np.int64))
             logprobs = torch.log_softmax(model(input_ids=ids[None]).logits[0], -1)
             values = []
@@ -101,7 +112,8 @@ def test_a_step_equals_a_plain_one_rollout_at_a_time(tiny_gpt2: str, aggregation
                 values.append(-weight * advantage * logprob)
             tokens += len(values)
             total = total + sum(values) / (len(values) if aggregation == "sequence" else 1)
-    divisor = {"token": tokens, "sequence": 12, "dr_grpo": 12 * 20}[aggregation]
+    assert sequences == (9 if overlong_filtering else 12)
+    divisor = {"token": tokens, "sequence": sequences, "dr_grpo": sequences * 20}[aggregation]
     (total / divisor).backward()
     plain = torch.optim.AdamW(model.parameters(), lr=1e-2, eps=1e-3, weight_decay=0.0)
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
