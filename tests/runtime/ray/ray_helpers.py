@@ -10,9 +10,9 @@ from typing import Any
 
 from runtime.actors.naming import Names
 from runtime.controller import RunPlan
+from runtime.driving import drive
 from runtime.messages import Outcome
 from runtime.models.prepare import prepare_model
-from runtime.driving import drive
 from runtime.settings import Settings, load_settings
 
 SMALL = [
