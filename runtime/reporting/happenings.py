@@ -35,7 +35,9 @@ CALL_COLUMNS: Mapping[str, str] = {"call": "I", "number": "i", "begun": "I", "en
 """`call` is the number of its name's text; `ended` NOT_YET where it was not answered."""
 
 
-_MARKED = frozenset({moves.RunResumed, moves.RunRegenerated, moves.RunCompleted, moves.RunStopped})
+_MARKED = frozenset(
+    {moves.RunResumed, moves.RunRegenerated, moves.DataReplaced, moves.RunCompleted, moves.RunStopped}
+)
 
 
 class Happenings:
@@ -61,6 +63,8 @@ class Happenings:
                 self._mark(now, Kind.RESUMED, "groups in flight start again (C2)")
             elif kind is moves.RunRegenerated:
                 self._mark(now, Kind.RESUMED, "what is not trained is generated again (C3)")
+            elif kind is moves.DataReplaced:
+                self._mark(now, Kind.RESUMED, "what is not trained of the old data is dropped (C3)")
             elif kind is moves.RunCompleted:
                 self._mark(now, Kind.COMPLETED, "the run is completed")
             elif type(move) is moves.RunStopped:
