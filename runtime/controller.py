@@ -23,7 +23,6 @@ from runtime.actors.fleet import Fleet
 from runtime.actors.naming import Names, start_actor
 from runtime.actors.reward_worker import RewardWorker, verdict_threads
 from runtime.actors.trainer_group import TrainerGroup
-from runtime.actors.trainer_rank import Resumed
 from runtime.checkpoint import CHECKPOINTS
 from runtime.control import Control
 from runtime.data_plane import open_data_plane
@@ -31,18 +30,20 @@ from runtime.explaining.live import Standing
 from runtime.messages import Message, Notice, Outcome
 from runtime.metric_writers import close_writers, open_writers
 from runtime.metrics import StepMeter
+from runtime.origin import Origin
 from runtime.pumps.clock import ClockPump
 from runtime.pumps.generation import GenerationPump
 from runtime.pumps.pumps import Pumps
 from runtime.pumps.rows import Rows
 from runtime.pumps.sync import SyncPump
 from runtime.pumps.training import TrainingPump
+from runtime.resume import ResumePoint
 from runtime.run_recorder import RunRecorder
 from runtime.settings import Settings
-from runtime.starting import begun_in
+from runtime.starting import begun_in, write_config, write_run_id
 from runtime.summary import balance_sheet, closed_steps
 from runtime.tracing.header import make_header
-from runtime.tracing.parts import trace_path
+from runtime.tracing.parts import next_incarnation, trace_path
 from runtime.tracing.writer import Trace
 
 STANDING_INTERVAL_S = 1.0
@@ -62,8 +63,10 @@ class RunPlan:
     validation_prompts: int
     model_directory: Path
     output: Path
-    resume: bool
-    """Go on from the newest checkpoint in `output`."""
+    origin: Origin
+    """Of its checkpoints."""
+    resume: ResumePoint | None
+    """Where it goes on from; None for a new run."""
 
 
 class Controller:
@@ -149,9 +152,17 @@ class Controller:
             ]
             for actor in [*plane_actors, *rewards]:
                 closing.callback(ray.kill, actor)
-            trainer = TrainerGroup(settings, plan.names, plan.model_directory, plane)
+            trainer = TrainerGroup(settings, plan.names, plan.model_directory, plane, plan.origin)
             closing.callback(trainer.close)
-            fleet = Fleet(settings, plan.names, plan.model_directory, plane, rewards, plan.validation_prompts)
+            fleet = Fleet(
+                settings,
+                plan.names,
+                plan.model_directory,
+                plane,
+                rewards,
+                plan.validation_prompts,
+                0 if plan.resume is None else plan.resume.control.get("first_prompt", 0),
+            )
             closing.push_async_callback(fleet.close)
             cluster = settings.cluster
             self._tell(
@@ -162,13 +173,13 @@ class Controller:
             )
             fleet.start()
             await trainer.open()
-            resumed = await trainer.resume(plan.output / CHECKPOINTS) if plan.resume else None
+            resumed = None if plan.resume is None else await trainer.resume(plan.resume.checkpoint)
 
-            core, recorder = self._open_core(setup, resumed, closing)
+            core, recorder = self._open_core(setup, closing)
             fleet.on_start, fleet.on_death = recorder.worker_started, recorder.worker_lost
             self._recorder = recorder
-            if resumed is not None:
-                self._tell(Notice(f"going on from {resumed.path}, after {core.state.trainer.version} steps"))
+            if plan.resume is not None:
+                self._tell(Notice(f"going on from {plan.resume.checkpoint}, after {core.state.trainer.version} steps"))
             await fleet.load(await trainer.publish(core.state.trainer.version))
 
             control = Control(core)
@@ -197,7 +208,7 @@ class Controller:
             )
             return await self._drive(control, pumps, fleet, recorder)
 
-    def _open_core(self, setup: Setup, resumed: Resumed | None, closing: AsyncExitStack) -> tuple[Core, RunRecorder]:
+    def _open_core(self, setup: Setup, closing: AsyncExitStack) -> tuple[Core, RunRecorder]:
         """The core, fresh or restored, with everything that observes it."""
         plan, settings = self._plan, self._plan.settings
         config = settings.model_dump(mode="json")
@@ -210,21 +221,22 @@ class Controller:
             run_name=plan.names.run,
         )
         closing.callback(close_writers, writers)
-        incarnation = 0 if resumed is None else resumed.control["incarnation"] + 1
+        control = None if plan.resume is None else plan.resume.control
+        incarnation = 0 if control is None else next_incarnation(plan.output, control["incarnation"])
         header = make_header(
             settings,
             num_prompts=plan.num_prompts,
             seeds={"run": settings.seed, "data": settings.data.seed},
-            snapshot=None if resumed is None else resumed.control,
+            snapshot=control,
             incarnation=incarnation,
         )
         trace = closing.enter_context(Trace(trace_path(plan.output, incarnation), header, settings.trace))
         self._trace = trace.path if settings.trace.enabled else None
         recorder = RunRecorder(StepMeter(setup.limits, time.monotonic()), writers, trace, self._tell)
-        if resumed is None:
+        if control is None:
             core = Core(setup, observer=recorder.observe)
         else:
-            core = restore(setup, resumed.control, observer=recorder.observe)
+            core = restore(setup, control, incarnation=incarnation, observer=recorder.observe)
         recorder.core = core
         for notice in core.notices:
             self._tell(Notice(notice))
@@ -235,6 +247,8 @@ class Controller:
         plan, core = self._plan, control.core
         before = await self._validate(fleet, recorder, "before", core.state.trainer.version)
         self._control = control
+        write_config(plan.output, plan.settings)
+        write_run_id(plan.output, plan.origin.run)
         begun_in(plan.output)
         gc.freeze()  # what is there by now stays for the run, and going through it would stop the loop for 30 ms
         began_s, began_cpu_s = time.monotonic(), time.process_time()

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from fsm.errors import ConfigError, EvenstepError
 from fsm.setup import set_up
 from fsm.state import Limits
@@ -25,11 +23,14 @@ from runtime.messages import Message, Notice, Outcome
 from runtime.metric_writers import METRICS_FILE, MetricsBackendMissing, missing_backends
 from runtime.model_directory import SMOLLM2 as SMOLLM2_SIZE
 from runtime.model_directory import TINY as TINY_SIZE
+from runtime.model_directory import ModelDirectoryProblem
+from runtime.origin import Origin, origin_of
 from runtime.plot import plot_run
 from runtime.preflight import Counted, needs_of, preflight
 from runtime.ray_session import ray_session
+from runtime.resume import ResumePoint, ResumeRequest, find_resume_point
 from runtime.settings import SMOLLM2, TINY, Settings, TransferQueuePlaneConfig
-from runtime.starting import CONFIG, MODEL, starting_in
+from runtime.starting import alone_in, initial_model_of, new_run_id, starting_in, write_config, write_run_id
 from runtime.summary import Summary, make_summary
 from runtime.tasks.errors import DataFailure, TaskError
 from runtime.tasks.load import load_task
@@ -135,19 +136,26 @@ def _refuse_too_few(num_prompts: int, limits: Limits) -> None:
         )
 
 
-def run_training(settings: Settings, output: Path, *, resume: bool, listener: Listener) -> RunResult:
+def run_training(settings: Settings, output: Path, *, resume: ResumeRequest | None, listener: Listener) -> RunResult:
     """Run to the end. `listener` is told what happens, in this thread.
 
     A KeyboardInterrupt ends the run early, with a checkpoint where they are enabled; a second one at once.
-    Raises ConfigError, which leaves no directory behind, InterruptedAtStart, and what ended the run otherwise.
+    Raises ConfigError, which leaves no directory behind and changes nothing in one that was there, InterruptedAtStart,
+    and what ended the run otherwise.
     """
     began_s = time.monotonic()
     listener(Notice("checking the data, the model and the machine"))
-    num_prompts, held_out = check_run(settings, output, resume=resume)
+    num_prompts, held_out = check_run(settings, output, resume=resume is not None)
+    origin, point = _origin(settings), None
+    if resume is not None:
+        point = find_resume_point(output, resume, origin, set_up(settings, num_prompts))
+        origin = point.origin
+        for notice in point.notices:
+            listener(Notice(notice))
     address = settings.cluster.address
     listener(Notice("starting Ray" if address is None else f"connecting to Ray at {address}"))
     with PeakMemory() as memory, ray_session(settings):
-        outcome = run_on_ray(settings, output, num_prompts, held_out, resume, listener)
+        outcome = run_on_ray(settings, output, num_prompts, held_out, origin, point, listener)
     places = {"metrics": output / METRICS_FILE}
     if outcome.trace is not None:
         places["trace"] = outcome.trace
@@ -170,8 +178,22 @@ def run_training(settings: Settings, output: Path, *, resume: bool, listener: Li
     return RunResult(outcome, summary, places)
 
 
+def _origin(settings: Settings) -> Origin:
+    """Of a new run with these settings."""
+    try:
+        return origin_of(settings, load_task(settings.data, "training"), new_run_id())
+    except (TaskError, ModelDirectoryProblem) as problem:
+        raise ConfigError(f"the run cannot start: {problem}") from None
+
+
 def run_on_ray(
-    settings: Settings, output: Path, num_prompts: int, held_out: int, resume: bool, listener: Listener
+    settings: Settings,
+    output: Path,
+    num_prompts: int,
+    held_out: int,
+    origin: Origin,
+    resume: ResumePoint | None,
+    listener: Listener,
 ) -> Outcome:
     """The run on the Ray session that is there. Raises as `run_training` does.
 
@@ -194,12 +216,15 @@ def run_on_ray(
     with starting_in(output) as removed:
         if removed:
             listener(Notice(f"the last run that started in {output} never began: removed its {', '.join(removed)}"))
-        model_directory = _prepare_model(settings, output / MODEL, listener)
-        config = yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False)
-        (output / CONFIG).write_text(config, encoding="utf-8")
-        plan = RunPlan(settings, names, num_prompts, held_out, model_directory, output.resolve(), resume)
-        with _sigterm_interrupts():
-            return drive(plan, listener)
+        if resume is None:
+            write_run_id(output, origin.run)
+        with alone_in(output):
+            model_directory = _prepare_model(settings, initial_model_of(output), listener)
+            if resume is None:
+                write_config(output, settings)
+            plan = RunPlan(settings, names, num_prompts, held_out, model_directory, output.resolve(), origin, resume)
+            with _sigterm_interrupts():
+                return drive(plan, listener)
 
 
 @contextmanager

@@ -35,9 +35,7 @@ CALL_COLUMNS: Mapping[str, str] = {"call": "I", "number": "i", "begun": "I", "en
 """`call` is the number of its name's text; `ended` NOT_YET where it was not answered."""
 
 
-_MARKED = frozenset(
-    {moves.RunResumed, moves.RunRegenerated, moves.DataReplaced, moves.RunCompleted, moves.RunStopped}
-)
+_MARKED = frozenset({moves.RunResumed, moves.RunRegenerated, moves.DataReplaced, moves.RunCompleted, moves.RunStopped})
 
 
 class Happenings:

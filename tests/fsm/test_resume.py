@@ -226,7 +226,9 @@ def test_groups_of_another_number_of_generations_are_generated_again_and_it_is_s
 
 def test_a_snapshot_that_does_not_say_its_number_of_generations_is_taken_as_of_the_same() -> None:
     world = a_step_done(prompts=12)
-    older = {key: value for key, value in saved(world).items() if key not in ("num_generations_per_prompt", "first_prompt")}
+    older = {
+        key: value for key, value in saved(world).items() if key not in ("num_generations_per_prompt", "first_prompt")
+    }
     core = restore(world.setup, older)
     assert started(core.apply(Begin())) == started(resumed(world)[1])
     assert not [each for each in core.notices if "C3" in each]
@@ -247,7 +249,14 @@ def test_with_other_data_what_is_trained_stays_and_the_rest_is_read_from_the_new
     world.commit(3)
     core, effects = with_other_data(world, 6)
     assert ClearRows((2, 3, 4, 5, 6, 7), "other data") in effects
-    assert started(effects) == [(8, 8, 1, 1), (9, 9, 1, 1), (10, 10, 2, 1), (11, 11, 2, 1), (12, 12, 3, 1), (13, 13, 3, 1)]
+    assert started(effects) == [
+        (8, 8, 1, 1),
+        (9, 9, 1, 1),
+        (10, 10, 2, 1),
+        (11, 11, 2, 1),
+        (12, 12, 3, 1),
+        (13, 13, 3, 1),
+    ]
     assert core.state.trainer.version == 1
     assert [tuple(each) for each in core.book.closed] == [(0, 2, 0, 0)]
     assert (core.state.tally.trained, core.state.tally.pulled) == (2, 8)

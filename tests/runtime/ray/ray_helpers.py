@@ -8,12 +8,17 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from fsm.setup import set_up
 from runtime.actors.naming import Names
 from runtime.controller import RunPlan
 from runtime.messages import Outcome
 from runtime.models.prepare import prepare_model
+from runtime.origin import Origin, origin_of
+from runtime.resume import ResumeRequest, find_resume_point
 from runtime.run import drive
 from runtime.settings import Settings, load_settings
+from runtime.starting import new_run_id
+from runtime.tasks.load import load_task
 
 SMALL = [
     "grpo.num_prompts_per_step=4",
@@ -55,11 +60,20 @@ def metrics_of(output: Path) -> list[dict[str, Any]]:
 def run(settings: Settings, model: Path, output: Path, listener: Any = lambda message: None, **plan: Any) -> Outcome:
     output.mkdir(exist_ok=True)
     names = Names(f"test-{next(_runs)}", settings.cluster.namespace)
-    held_out = settings.data.validation_size
-    return drive(
-        RunPlan(settings, names, settings.data.num_prompts, held_out, model, output, plan.get("resume", False)),
-        listener,
+    prompts, held_out, origin, point = (
+        settings.data.num_prompts,
+        settings.data.validation_size,
+        origin_for(settings),
+        None,
     )
+    if plan.get("resume", False):
+        point = find_resume_point(output, ResumeRequest(), origin, set_up(settings, prompts))
+        origin = point.origin
+    return drive(RunPlan(settings, names, prompts, held_out, model, output, origin, point), listener)
+
+
+def origin_for(settings: Settings) -> Origin:
+    return origin_of(settings, load_task(settings.data, "training"), new_run_id())
 
 
 def adds_up(balance: dict[str, int]) -> bool:
