@@ -24,6 +24,8 @@ DRAWN_SAMPLE = 64
 """Prompts of a task that draws them which are hashed: the first, and as many over the whole epoch."""
 _COMPARED = ("seed", "shuffle", "held_out_fraction", "prompt_template", "chat", "system_prompt")
 """Keys of the data block that decide which prompts a run sees, in which order, and as which text."""
+_HASH = "the hash of the"
+"""How the names of hashes begin."""
 _PLACES = ("path", "validation_path")
 """Keys of a task that say where its data lies; the prompts' hash says what it is."""
 
@@ -53,10 +55,14 @@ def origin_of(settings: Settings, task: Task, run: str) -> Origin:
 
 
 def differences(saved: Json, here: Json) -> Iterator[str]:
-    """What is not as it was, with both values. What only one side knows of cannot be compared."""
-    for key, before in saved.items():
-        if key in here and here[key] != before:
-            yield f"{key} was {before!r}, is {here[key]!r}"
+    """What is not as it was, with both values: hashes only where nothing else differs, for they follow.
+
+    What only one side knows of cannot be compared.
+    """
+    keys = [key for key, before in saved.items() if key in here and here[key] != before]
+    named = [key for key in keys if not key.startswith(_HASH)]
+    for key in named or keys:
+        yield f"{key} was {saved[key]!r}, is {here[key]!r}"
 
 
 def _data(data: DataConfig, task: Task) -> Json:
@@ -65,8 +71,8 @@ def _data(data: DataConfig, task: Task) -> Json:
     return {
         **options,
         **{f"data.{key}": block[key] for key in _COMPARED},
-        "the number of prompts": task.num_prompts,
-        "the hash of the prompts": _hash_of_prompts(task),
+        "the number of lines" if task.is_listed else "data.num_prompts": task.num_prompts,
+        f"{_HASH} prompts": _hash_of_prompts(task),
     }
 
 

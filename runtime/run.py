@@ -86,6 +86,20 @@ class RunResult:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What is decided of a run before anything starts."""
+
+    num_prompts: int
+    """Of one epoch."""
+    held_out: int
+    """Prompts of a validation."""
+    origin: Origin
+    """Of the checkpoints that the run writes."""
+    resume: ResumePoint | None
+    """Where it goes on from; None for a new run."""
+
+
 def check_run(settings: Settings, output: Path, *, resume: bool) -> tuple[int, int]:
     """Refuse what cannot run before any process starts. Returns the numbers of training and held-out prompts.
 
@@ -145,17 +159,14 @@ def run_training(settings: Settings, output: Path, *, resume: ResumeRequest | No
     """
     began_s = time.monotonic()
     listener(Notice("checking the data, the model and the machine"))
-    num_prompts, held_out = check_run(settings, output, resume=resume is not None)
-    origin, point = _origin(settings), None
-    if resume is not None:
-        point = find_resume_point(output, resume, origin, set_up(settings, num_prompts))
-        origin = point.origin
-        for notice in point.notices:
+    start = decide_start(settings, output, resume)
+    if start.resume is not None:
+        for notice in start.resume.notices:
             listener(Notice(notice))
     address = settings.cluster.address
     listener(Notice("starting Ray" if address is None else f"connecting to Ray at {address}"))
     with PeakMemory() as memory, ray_session(settings):
-        outcome = run_on_ray(settings, output, num_prompts, held_out, origin, point, listener)
+        outcome = run_on_ray(settings, output, start, listener)
     places = {"metrics": output / METRICS_FILE}
     if outcome.trace is not None:
         places["trace"] = outcome.trace
@@ -178,23 +189,20 @@ def run_training(settings: Settings, output: Path, *, resume: ResumeRequest | No
     return RunResult(outcome, summary, places)
 
 
-def _origin(settings: Settings) -> Origin:
-    """Of a new run with these settings."""
+def decide_start(settings: Settings, output: Path, resume: ResumeRequest | None) -> Start:
+    """What a run starts with. Starts and changes nothing. Raises ConfigError as `check_run` and `find_resume_point`."""
+    num_prompts, held_out = check_run(settings, output, resume=resume is not None)
     try:
-        return origin_of(settings, load_task(settings.data, "training"), new_run_id())
+        origin = origin_of(settings, load_task(settings.data, "training"), new_run_id())
     except (TaskError, ModelDirectoryProblem) as problem:
         raise ConfigError(f"the run cannot start: {problem}") from None
+    if resume is None:
+        return Start(num_prompts, held_out, origin, None)
+    point = find_resume_point(output, resume, origin, set_up(settings, num_prompts))
+    return Start(num_prompts, held_out, point.origin, point)
 
 
-def run_on_ray(
-    settings: Settings,
-    output: Path,
-    num_prompts: int,
-    held_out: int,
-    origin: Origin,
-    resume: ResumePoint | None,
-    listener: Listener,
-) -> Outcome:
+def run_on_ray(settings: Settings, output: Path, start: Start, listener: Listener) -> Outcome:
     """The run on the Ray session that is there. Raises as `run_training` does.
 
     Ray and what needs it are imported here, after the session has set its environment.
@@ -216,13 +224,22 @@ def run_on_ray(
     with starting_in(output) as removed:
         if removed:
             listener(Notice(f"the last run that started in {output} never began: removed its {', '.join(removed)}"))
-        if resume is None:
-            write_run_id(output, origin.run)
+        if start.resume is None:
+            write_run_id(output, start.origin.run)
         with alone_in(output):
             model_directory = _prepare_model(settings, initial_model_of(output), listener)
-            if resume is None:
+            if start.resume is None:
                 write_config(output, settings)
-            plan = RunPlan(settings, names, num_prompts, held_out, model_directory, output.resolve(), origin, resume)
+            plan = RunPlan(
+                settings,
+                names,
+                start.num_prompts,
+                start.held_out,
+                model_directory,
+                output.resolve(),
+                start.origin,
+                start.resume,
+            )
             with _sigterm_interrupts():
                 return drive(plan, listener)
 

@@ -13,9 +13,9 @@ from runtime.actors.naming import Names
 from runtime.controller import RunPlan
 from runtime.messages import Outcome
 from runtime.models.prepare import prepare_model
-from runtime.origin import Origin, origin_of
+from runtime.origin import origin_of
 from runtime.resume import ResumeRequest, find_resume_point
-from runtime.run import drive
+from runtime.run import Start, drive
 from runtime.settings import Settings, load_settings
 from runtime.starting import new_run_id
 from runtime.tasks.load import load_task
@@ -60,20 +60,19 @@ def metrics_of(output: Path) -> list[dict[str, Any]]:
 def run(settings: Settings, model: Path, output: Path, listener: Any = lambda message: None, **plan: Any) -> Outcome:
     output.mkdir(exist_ok=True)
     names = Names(f"test-{next(_runs)}", settings.cluster.namespace)
-    prompts, held_out, origin, point = (
-        settings.data.num_prompts,
-        settings.data.validation_size,
-        origin_for(settings),
-        None,
+    start = start_of(settings, output if plan.get("resume", False) else None)
+    return drive(
+        RunPlan(settings, names, start.num_prompts, start.held_out, model, output, start.origin, start.resume), listener
     )
-    if plan.get("resume", False):
-        point = find_resume_point(output, ResumeRequest(), origin, set_up(settings, prompts))
-        origin = point.origin
-    return drive(RunPlan(settings, names, prompts, held_out, model, output, origin, point), listener)
 
 
-def origin_for(settings: Settings) -> Origin:
-    return origin_of(settings, load_task(settings.data, "training"), new_run_id())
+def start_of(settings: Settings, resumed: Path | None = None) -> Start:
+    """Of a new run, or of one that goes on in a directory. The machine and the data are not looked at."""
+    data, origin = settings.data, origin_of(settings, load_task(settings.data, "training"), new_run_id())
+    if resumed is None:
+        return Start(data.num_prompts, data.validation_size, origin, None)
+    point = find_resume_point(resumed, ResumeRequest(), origin, set_up(settings, data.num_prompts))
+    return Start(data.num_prompts, data.validation_size, point.origin, point)
 
 
 def adds_up(balance: dict[str, int]) -> bool:
