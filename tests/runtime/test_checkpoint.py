@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bookkeeping_helpers import config_of, group_of, prompts_with_data, random_moves, world_of
+from bookkeeping_helpers import group_of, prompts_with_data, random_moves
+from checkpoint_helpers import ORIGIN, rewrite_manifest, save_world, world_at, write_trainer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -28,47 +29,8 @@ from runtime.checkpoint import (
     newest_whole,
     save,
 )
-from runtime.durable import sha256_of
 from runtime.groups import RolloutGroup
-from runtime.origin import Origin
 from specs.world import World
-
-ORIGIN = Origin("0123456789abcdef", {"data.seed": 0, "data.task.options": {"a": [1]}}, {"policy.model_name": "tiny"})
-SEED_OF_STEP = {0: 3, 1: 4, 2: 5}
-
-
-def world_at(step: int) -> World:
-    """A run with that many steps done, and groups ready or selected."""
-    world = world_of(config_of("ready_first", window=2), num_prompts=60)
-    for seed in range(1000):
-        random_moves(world, seed, 1)
-        if world.core.state.trainer.version == step and len(prompts_with_data(world)) >= 2:
-            return world
-    raise AssertionError(f"no such moment at step {step}")
-
-
-def write_trainer(version: int) -> Callable[[Path], None]:
-    def write(folder: Path) -> None:
-        folder.mkdir()
-        (folder / "model.safetensors").write_bytes(random.Random(version).randbytes(500))
-        (folder / "trainer.json").write_text(json.dumps({"version": version}))
-
-    return write
-
-
-def save_world(directory: Path, world: World, *, keep: int = 10, version: int | None = None) -> Path:
-    step = world.core.state.trainer.version
-    return save(
-        directory,
-        step=step,
-        control=json.loads(world.snapshot()),
-        groups={prompt: group_of(prompt, seed=step) for prompt in prompts_with_data(world)},
-        write_trainer=write_trainer(step if version is None else version),
-        task_state={"position": 7, "seed": 1},
-        random_states={"sampling": [1, 2, [3, None]]},
-        origin=ORIGIN,
-        keep=keep,
-    )
 
 
 @pytest.fixture(scope="module")
@@ -341,13 +303,6 @@ def test_any_part_that_is_gone_empty_or_nonsense_makes_a_torn_checkpoint(
     with pytest.raises(CheckpointTorn) as torn:
         load(path)
     assert path.name in str(torn.value)
-
-
-def rewrite_manifest(path: Path) -> None:
-    manifest = json.loads((path / "manifest.json").read_text())
-    for name, entry in manifest["files"].items():
-        entry.update(bytes=(path / name).stat().st_size, sha256=sha256_of(path / name))
-    (path / "manifest.json").write_text(json.dumps(manifest))
 
 
 def test_the_newest_whole_one_is_found_behind_torn_ones(tmp_path: Path, worlds: dict[int, World]) -> None:
