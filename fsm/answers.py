@@ -18,7 +18,7 @@ from fsm.moves import FailureKind, Move
 from fsm.own_moves import stop
 from fsm.prompt_group import MOVE, Tally
 from fsm.shortfall_ledger import SHORTFALL_LEDGER, ShortfallLedger
-from fsm.source import SOURCE
+from fsm.source import SOURCE, Source
 from fsm.spare_pool import SPARE_POOL
 from fsm.state import NONE, Budgets, Counts, GroupClass, Queue, State, assembling_step, charged, starting
 from fsm.step_assembly import STEP_ASSEMBLY, want
@@ -331,11 +331,22 @@ def resume(state: State, laws: Laws) -> Done:
 
 
 def regenerate(state: State, laws: Laws) -> Done:
-    """C3: another sampler or N. What is not trained, and not lost, is generated again; charges are dropped."""
-    tally = state.tally
-    again = tally.leftover
+    """C3: another sampler, N or group size. What is not trained, and not lost, is generated again."""
+    again = state.tally.leftover
+    source = state.source._replace(requeued=state.source.requeued + again)
+    return _with_empty_hands(state, laws, source), [moves.RunRegenerated(again)]
+
+
+def replace_data(state: State, laws: Laws) -> Done:
+    """C3: other data, from its start. What is not trained, and not lost, of the old data is dropped."""
+    dropped = state.tally.leftover + state.source.requeued
+    return _with_empty_hands(state, laws, Source()), [moves.DataReplaced(dropped)]
+
+
+def _with_empty_hands(state: State, laws: Laws, source: Source) -> State:
+    """C3: nothing is in hand, the trainer is at rest, and charges are dropped."""
     fresh = state._replace(
-        source=state.source._replace(requeued=state.source.requeued + again),
+        source=source,
         pool=state.pool._replace(spares=0),
         trainer=laws.fire(TRAINER, "resume", state.trainer, TrainerContext()),
         ledgers=(),
@@ -347,15 +358,15 @@ def regenerate(state: State, laws: Laws) -> Done:
         ready=(),
         chunk=(),
         accumulated=(),
-        tally=_without_hands(tally),
+        tally=_without_hands(state.tally),
         budgets=Budgets(0, state.budgets.skipped),
     )
     gate = laws.fire(ADMISSION_GATE, "restart", fresh.gate, GateContext(0, NONE, fresh.trainer.version))
-    return _resumed(fresh._replace(gate=gate), laws), [moves.RunRegenerated(again)]
+    return _resumed(fresh._replace(gate=gate), laws)
 
 
 def _without_hands(tally: Tally) -> Tally:
-    """The tally after all that is not trained or lost has gone back to the data."""
+    """The tally once all that is not trained or lost counts as not pulled."""
     return tally._replace(pulled=tally.pulled - tally.leftover, spare=0, queued=0, in_flight=0, ready=0, selected=0)
 
 

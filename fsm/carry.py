@@ -102,6 +102,8 @@ class Book:
                 return self.starts(self.roster.resume(start_weight))
             case moves.RunRegenerated():
                 return [ClearRows(tuple(self.roster.regenerate()), "regenerated")]
+            case moves.DataReplaced():
+                return [ClearRows(tuple(self.roster.drop_data()), "other data")]
             case _:
                 return self._carry_failure(move, _the(subject), delay_s)
 

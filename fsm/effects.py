@@ -79,7 +79,7 @@ class ClearRows(NamedTuple):
 
     prompts: tuple[int, ...]
     why: str
-    """trained, filtered, dropped or evicted."""
+    """trained, filtered, dropped or evicted; after a resume regenerated, or other data (C3)."""
 
 
 class Completed(NamedTuple):

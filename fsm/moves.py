@@ -177,9 +177,16 @@ class RunResumed(NamedTuple):
 
 
 class RunRegenerated(NamedTuple):
-    """A checkpoint was taken up under another sampler or N: what is not trained is generated again."""
+    """A checkpoint was taken up under another sampler, N or group size: what is not trained is generated again."""
 
     groups: int
+
+
+class DataReplaced(NamedTuple):
+    """A checkpoint was taken up with other data: what is not trained of the old data is dropped."""
+
+    groups: int
+    """Dropped, those that were to be generated again included."""
 
 
 class RunCompleted(NamedTuple):
@@ -216,6 +223,7 @@ Move = (
     | SourceExhausted
     | RunResumed
     | RunRegenerated
+    | DataReplaced
     | RunCompleted
     | RunStopped
 )
@@ -244,6 +252,7 @@ RULES: Mapping[type[Move], tuple[str, ...]] = {
     SourceExhausted: ("X1",),
     RunResumed: ("C2",),
     RunRegenerated: ("C3",),
+    DataReplaced: ("C3",),
     RunCompleted: ("X1", "X2", "X3"),
     RunStopped: ("L4", "L6", "L7", "L8", "W2"),
 }

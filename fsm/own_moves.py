@@ -18,7 +18,7 @@ from fsm.moves import Move
 from fsm.prompt_group import MOVE
 from fsm.run import RUN, RunContext
 from fsm.samplers.protocol import Admission
-from fsm.source import SOURCE, SourceState, left_in_epoch
+from fsm.source import SOURCE, SourceState, left_in_epoch, position
 from fsm.spare_pool import SPARE_POOL, PoolState
 from fsm.state import NONE, GroupClass, Limits, Queue, State, charged, is_over, slots_accounted, starting
 from fsm.step_assembly import STEP_ASSEMBLY, StepState, want
@@ -223,7 +223,7 @@ def move_gate(state: State, laws: Laws) -> Made | None:
 
 def _first_prompt(state: State, laws: Laws) -> int:
     """The number of the next prompt in dataloader order; a prompt of a second epoch is another prompt (X4)."""
-    return state.source.epoch * laws.limits.prompts_per_epoch + state.source.offset
+    return laws.limits.first_prompt + position(state.source, laws.limits.prompts_per_epoch)
 
 
 def _admitted(state: State, laws: Laws, groups: int, admission: Admission, from_spares: bool) -> Made:

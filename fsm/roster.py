@@ -213,13 +213,23 @@ class Roster:
 
     def regenerate(self) -> list[int]:
         """C3: every prompt in hand goes back ahead of the data, in dataloader order."""
+        hands = self._empty()
+        self.again = deque(sorted([*self.again, *hands]))
+        return hands
+
+    def drop_data(self) -> list[int]:
+        """C3: no prompt of the data so far is generated any more."""
+        hands = self._empty()
+        self.again = deque()
+        return hands
+
+    def _empty(self) -> list[int]:
+        """The prompts that were in hand, in dataloader order; none is any more."""
         groups = [*self.in_flight.values(), *self.ready_groups(), *self.accumulated, *self.chunk.values()]
         hands = sorted([*self.spares, *self.queue, *(group.prompt for group in groups)])
-        again = sorted([*self.again, *hands])
         for place in (self.spares, self.queue, self.in_flight, self.running, self.waiting, self.backing_off):
             place.clear()
         self.ready, self.chunk, self.accumulated = {}, {}, []
-        self.again = deque(again)
         return hands
 
 

@@ -21,7 +21,7 @@ from fsm.run import Run, RunState
 from fsm.samplers.builtin import InOrder, ReadyFirst
 from fsm.setup import Setup
 from fsm.shortfall_ledger import LedgerState, ShortfallLedger
-from fsm.source import Source, SourceState
+from fsm.source import Source, SourceState, position
 from fsm.spare_pool import PoolState, SparePool
 from fsm.state import Budgets, Counts, GroupClass, Queue, State
 from fsm.step_assembly import StepAssembly, StepState
@@ -42,7 +42,9 @@ def snapshot(core: Core) -> Json:
         "sampler": core.setup.sampler_name,
         "sampler_stamps_target_steps": book.stamps_target_steps,
         "num_prompts_per_step": core.limits.size,
+        "num_generations_per_prompt": core.setup.config.grpo.num_generations_per_prompt,
         "prompts_per_epoch": core.limits.prompts_per_epoch,
+        "first_prompt": core.limits.first_prompt,
         "incarnation": book.incarnation,
         "state": _state_to_json(state),
         "closed": [list(closed) for closed in book.closed],
@@ -63,6 +65,16 @@ def snapshot(core: Core) -> Json:
     }
 
 
+def for_other_data(saved: Json) -> Json:
+    """C3: a snapshot to go on from with other data, as `restore` takes it; `saved` is left as it is.
+
+    The other data's prompts get the numbers from the first on that the old data has not reached.
+    """
+    source = _source_from_json(saved["state"]["source"])
+    first_prompt = saved.get("first_prompt", 0) + position(source, saved["prompts_per_epoch"])
+    return {**saved, "first_prompt": first_prompt, "other_data": True}
+
+
 def restore(
     setup: Setup,
     saved: Json,
@@ -74,13 +86,13 @@ def restore(
     """A core that goes on from a snapshot; its first event is `Begin`, whose effects start rollouts again.
 
     `incarnation` tells the attempts of this process from those of every earlier one; None for one more than the
-    snapshot's, which is right unless the run is resumed twice from the same snapshot. Under another sampler or
-    another N what is not trained is generated again (C3), and `core.notices` says so. A run that was over goes
-    on as far as today's limits allow. Raises ConfigError for a
-    snapshot of another format or other data.
+    snapshot's, which is right unless the run is resumed twice from the same snapshot. Under another sampler,
+    another N or another number of generations what is not trained is generated again, with other data
+    (`for_other_data`) it is dropped (C3), and `core.notices` says so. A run that was over goes on as far as today's
+    limits allow. Raises ConfigError for a snapshot of another format or, where that was not said, of other data.
     """
     _refuse_foreign(setup, saved)
-    core = make_core(setup, observer=observer)
+    core = make_core(_with_numbers_of(setup, saved), observer=observer)
     ended = RunState(saved["state"]["run"][0])
     beyond = _replaced_beyond(saved, setup.limits.max_replacements)
     _take_up(core, _capped(saved, setup.limits.max_replacements) if beyond else saved)
@@ -93,8 +105,16 @@ def restore(
     if incarnation is None:
         incarnation = saved["incarnation"] + 1
     core.book.incarnation = incarnation
-    changed = _changes(setup, saved)
-    if changed:
+    replaced, changed = bool(saved.get("other_data")), _changes(setup, saved)
+    if replaced:
+        tally = core.state.tally
+        dropped = tally.leftover + core.state.source.requeued
+        core.notices.append(
+            f"the checkpoint was written with other data: weights, optimizer and its {tally.trained} trained prompts "
+            f"stay; {dropped} prompts of the old data that are not trained yet are dropped, charges are too, and the "
+            f"new data is read from its start, as prompts {core.limits.first_prompt} and up (C3)"
+        )
+    elif changed:
         core.notices.append(
             f"the checkpoint was written under {changed}: weights, optimizer and trained prompts stay; "
             f"{core.state.tally.leftover} prompts that are not trained yet are generated again, ahead of the rest "
@@ -106,12 +126,13 @@ def restore(
             f"version {core.state.trainer.version}; the batches in hand keep their stamps, so staleness exceeds the "
             f"new window until they are trained"
         )
-    if beyond and not changed:
+    if beyond and not changed and not replaced:
         core.notices.append(
             f"the checkpoint was written under more replacements: {beyond} slots in flight have had more than now "
             f"allowed ({setup.limits.max_replacements}), and get no further one (L2)"
         )
-    core.open_with(answers.regenerate if changed else answers.resume)
+    regenerates = answers.regenerate if changed else answers.resume
+    core.open_with(answers.replace_data if replaced else regenerates)
     return core
 
 
@@ -122,10 +143,15 @@ def reinstate(setup: Setup, saved: Json, *, observer: Callable[[Transition], Non
     ConfigError for a snapshot of another format.
     """
     _refuse_format(saved)
-    core = Core(setup, observer=observer)
+    core = Core(_with_numbers_of(setup, saved), observer=observer)
     _take_up(core, saved)
     core.go_on()
     return core
+
+
+def _with_numbers_of(setup: Setup, saved: Json) -> Setup:
+    """The setup, with prompts numbered as in the snapshot; one of before they could start elsewhere starts at 0."""
+    return setup._replace(limits=setup.limits._replace(first_prompt=saved.get("first_prompt", 0)))
 
 
 def _take_up(core: Core, saved: Json) -> None:
@@ -150,10 +176,11 @@ def _refuse_format(saved: Json) -> None:
 
 def _refuse_foreign(setup: Setup, saved: Json) -> None:
     _refuse_format(saved)
-    if saved["prompts_per_epoch"] != setup.limits.prompts_per_epoch:
+    if saved["prompts_per_epoch"] != setup.limits.prompts_per_epoch and not saved.get("other_data"):
         raise ConfigError(
             f"the snapshot was written with {saved['prompts_per_epoch']} prompts an epoch, the data has "
-            f"{setup.limits.prompts_per_epoch}: prompt numbers would name other prompts. Resume with the same data"
+            f"{setup.limits.prompts_per_epoch}: prompt numbers would name other prompts. Resume with the same data, or "
+            f"say that it is other data (evenstep train --new-data)"
         )
 
 
@@ -164,6 +191,9 @@ def _changes(setup: Setup, saved: Json) -> str:
         changed.append(f"sampler {saved['sampler']}, now {setup.sampler_name}")
     if saved["num_prompts_per_step"] != setup.limits.size:
         changed.append(f"num_prompts_per_step {saved['num_prompts_per_step']}, now {setup.limits.size}")
+    siblings = setup.config.grpo.num_generations_per_prompt
+    if saved.get("num_generations_per_prompt", siblings) != siblings:
+        changed.append(f"num_generations_per_prompt {saved['num_generations_per_prompt']}, now {siblings}")
     return " and ".join(changed)
 
 
@@ -249,13 +279,17 @@ def _counts(saved: list[list[int]]) -> Counts:
     return pages.of((GroupClass(*entry[:-1]), entry[-1]) for entry in saved)
 
 
+def _source_from_json(saved: list[int]) -> Source:
+    return Source(SourceState(saved[0]), *saved[1:])
+
+
 def _state_from_json(plain: Json) -> State:
     ledgers: pages.Pages[int, ShortfallLedger] = ()
     for step, status, lost in plain["ledgers"]:
         ledgers = pages.put(ledgers, step, ShortfallLedger(LedgerState(status), lost))
     return State(
         run=Run(RunState(plain["run"][0])),
-        source=Source(SourceState(plain["source"][0]), *plain["source"][1:]),
+        source=_source_from_json(plain["source"]),
         pool=SparePool(PoolState(plain["pool"][0]), *plain["pool"][1:]),
         gate=AdmissionGate(GateState(plain["gate"][0]), *plain["gate"][1:]),
         trainer=Trainer(TrainerState(plain["trainer"][0]), *plain["trainer"][1:]),

@@ -48,6 +48,11 @@ class SourceContext(NamedTuple):
     spares: int = 0
 
 
+def position(source: Source, prompts_per_epoch: int) -> int:
+    """Prompts of all epochs that are pulled or passed over."""
+    return source.epoch * prompts_per_epoch + source.offset
+
+
 def left_in_epoch(source: Source, prompts_per_epoch: int) -> int:
     """Prompts before the next end of an epoch, those to be generated again included."""
     return source.requeued + prompts_per_epoch - source.offset

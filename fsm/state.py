@@ -125,6 +125,8 @@ class Limits(NamedTuple):
     """1 or 0."""
     closes_short: int
     """1 for a sampler that closes its last step short at exhaustion, which also leaves its gate open (X1, A6)."""
+    first_prompt: int = 0
+    """The number of this data's first prompt: above all of earlier data, where a run went on with other data (C3)."""
 
     @property
     def uses_pool(self) -> bool:

@@ -3,7 +3,7 @@
     checkpoint-000007-step-00000012/
         manifest.json        written last: format, step, size and SHA-256 of every other file
         control.json         the core's snapshot
-        state.json           the task's state (position and seed of the data), the random states
+        state.json           the task's state (seed of the data), the random states, the origin: run, data and model
         groups.safetensors   data of the groups that are ready or selected (`runtime.group_file`)
         groups.json
         trainer/             model, optimizer and torch's random state (`runtime.training.state`)
@@ -16,7 +16,7 @@ One writer a directory. The trainer's files must be on this file system. From th
 
     staged = stage(directory)
     …                                                  the trainer actor saves into staged / TRAINER
-    path = commit(staged, step=…, control=…, groups=…, task_state=…, random_states=…, keep=…)
+    path = commit(staged, step=…, control=…, groups=…, task_state=…, random_states=…, origin=…, keep=…)
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from runtime.checkpoint_names import CHECKPOINTS as CHECKPOINTS
-from runtime.checkpoint_names import is_checkpoint_name, serial_of
 from runtime.checkpoint_names import list_checkpoints as list_checkpoints
+from runtime.checkpoint_names import serial_of
 from runtime.durable import Json, sha256_of, sync_path, sync_tree, write_json
 from runtime.group_file import read_groups, write_groups
 from runtime.groups import RolloutGroup
+from runtime.origin import Origin
 
 FORMAT = "evenstep checkpoint 1"
 TRAINER = "trainer"
@@ -61,25 +62,24 @@ class Checkpoint:
     trainer_dir: Path
     task_state: Json
     random_states: Json
+    origin: Origin | None
+    """None where the evenstep that wrote it did not note it."""
 
 
 class CheckpointRefused(Exception):
-    """A checkpoint that is torn or foreign."""
+    """A checkpoint that is not taken, whatever else is there."""
 
-    def __init__(self, path: Path, reason: str, before: Path | None = None):
+    def __init__(self, path: Path, reason: str):
         self.path = path
         self.reason = reason
-        self.before = before
-        """The newest whole checkpoint before it, or None."""
-        offer = (
-            f"the one before it, {before.name}, is whole: move {path.name} out of the directory to resume from that"
-            if before is not None
-            else "there is no whole one before it: start anew, in another directory"
-        )
-        super().__init__(f"checkpoint {path} is refused: {reason}; {offer}")
+        super().__init__(f"checkpoint {path}: {reason}")
 
-    def __reduce__(self) -> tuple[type[CheckpointRefused], tuple[Path, str, Path | None]]:
-        return type(self), (self.path, self.reason, self.before)  # it crosses processes
+    def __reduce__(self) -> tuple[type[CheckpointRefused], tuple[Path, str]]:
+        return type(self), (self.path, self.reason)  # it crosses processes
+
+
+class CheckpointTorn(CheckpointRefused):
+    """A checkpoint that is not whole: what is missing, cut or changed. The newest whole one is as good as it gets."""
 
 
 def save(
@@ -91,6 +91,7 @@ def save(
     write_trainer: Callable[[Path], object],
     task_state: Json,
     random_states: Json,
+    origin: Origin,
     keep: int,
 ) -> Path:
     """Write a checkpoint: `stage`, `write_trainer(folder)`, `commit`. Returns its path; see `commit`.
@@ -107,6 +108,7 @@ def save(
             groups=groups,
             task_state=task_state,
             random_states=random_states,
+            origin=origin,
             keep=keep,
         )
     except BaseException:
@@ -134,6 +136,7 @@ def commit(
     groups: Mapping[int, RolloutGroup],
     task_state: Json,
     random_states: Json,
+    origin: Origin,
     keep: int,
 ) -> Path:
     """Complete a staged checkpoint, rename it, and remove all but the newest `keep` whole ones. Returns its path.
@@ -145,6 +148,7 @@ def commit(
         groups: The data of just the prompts of `prompts_with_data(control)`.
         task_state: Plain JSON, as are `random_states`: what comes back is equal to what was given.
         random_states: Those that are not in the trainer's folder.
+        origin: Whose it is.
         keep: At least 1.
 
     Raises:
@@ -157,7 +161,7 @@ def commit(
     _refuse_mismatch(step, control, groups)
     _refuse_other_version(staged / TRAINER, step)
     write_json(staged / CONTROL, control)
-    write_json(staged / STATE, {"task": task_state, "random": random_states})
+    write_json(staged / STATE, {"task": task_state, "random": random_states, "origin": origin.as_json()})
     write_groups(staged, groups)
     _write_manifest(staged, step)
     sync_tree(staged)
@@ -174,29 +178,28 @@ def prompts_with_data(control: Json) -> set[int]:
     return {group[0] for place in ("ready", "chunk", "accumulated") for group in control[place]}
 
 
-def load_latest(directory: Path) -> Checkpoint | None:
-    """The newest checkpoint, verified; None where there is none.
+def newest_whole(directory: Path) -> tuple[Checkpoint | None, list[CheckpointTorn]]:
+    """The newest whole checkpoint, verified in full, and the newer ones that are not whole.
 
-    Raises CheckpointRefused where the newest is torn or foreign. Nothing older is taken in its place unasked:
-    the error's `before` names the newest whole one.
+    Raises CheckpointRefused for one of another format before a whole one is found.
     """
-    checkpoints = list_checkpoints(directory)
-    return load(checkpoints[0]) if checkpoints else None
+    torn: list[CheckpointTorn] = []
+    for path in list_checkpoints(directory):
+        try:
+            return load(path), torn
+        except CheckpointTorn as error:
+            torn.append(error)
+    return None, torn
 
 
 def load(path: Path) -> Checkpoint:
-    """One checkpoint, verified in full. Raises CheckpointRefused, which names the whole one before it."""
-    reason, checkpoint = _verified(path)
-    if checkpoint is None:
-        raise CheckpointRefused(path, reason, _newest_whole_before(path))
-    return checkpoint
+    """One checkpoint, verified in full. Raises CheckpointTorn, or CheckpointRefused for one of another format."""
+    return _loaded(path, _refuse_other_contents)
 
 
-def _newest_whole_before(path: Path) -> Path | None:
-    if not is_checkpoint_name(path.name):
-        return None
-    older = [other for other in list_checkpoints(path.parent) if serial_of(other) < serial_of(path)]
-    return next((other for other in older if _verified(other)[1] is not None), None)
+def load_again(path: Path) -> Checkpoint:
+    """One that was verified when the run was asked for: contents are not hashed a second time. Raises as `load`."""
+    return _loaded(path, _refuse_other_files)
 
 
 def _refuse_mismatch(step: int, control: Json, groups: Mapping[int, RolloutGroup]) -> None:
@@ -247,23 +250,27 @@ def _write_manifest(staged: Path, step: int) -> None:
 
 
 def _read_manifest(path: Path) -> Json:
-    """The manifest. Raises ValueError with the reason."""
+    """The manifest. Raises CheckpointTorn, or CheckpointRefused for another format."""
     if not path.is_dir():
-        raise ValueError("there is no such directory")
+        raise CheckpointRefused(path, "there is no such directory")
     try:
         manifest: Json = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ValueError(f"it has no {MANIFEST}") from None
+        raise CheckpointTorn(path, f"it has no {MANIFEST}") from None
     except (OSError, ValueError) as error:
-        raise ValueError(f"its {MANIFEST} cannot be read: {error}") from error
+        raise CheckpointTorn(path, f"its {MANIFEST} cannot be read: {error}") from error
     found = manifest.get("format") if isinstance(manifest, dict) else None
+    if not isinstance(found, str):
+        raise CheckpointTorn(path, f"its {MANIFEST} does not say its format")
     if found != FORMAT:
-        raise ValueError(f"it has format {found!r}, and this evenstep reads {FORMAT!r}")
+        raise CheckpointRefused(
+            path, f"it has format {found!r}, and this evenstep reads {FORMAT!r}; resume with the version that wrote it"
+        )
     return manifest
 
 
-def _refuse_other_files(path: Path, listed: Json, *, contents: bool) -> None:
-    """Raise ValueError unless the files are those of the manifest; `contents` False compares sizes only."""
+def _refuse_other_files(path: Path, listed: Json) -> None:
+    """Raise ValueError unless the files and their sizes are those of the manifest."""
     files = _files_of(path)
     missing, extra = sorted(listed.keys() - files.keys()), sorted(files.keys() - listed.keys())
     if missing:
@@ -274,40 +281,49 @@ def _refuse_other_files(path: Path, listed: Json, *, contents: bool) -> None:
         size = file.stat().st_size
         if size != listed[name]["bytes"]:
             raise ValueError(f"{name} has {size} bytes of {listed[name]['bytes']}")
-        if contents and sha256_of(file) != listed[name]["sha256"]:
+
+
+def _refuse_other_contents(path: Path, listed: Json) -> None:
+    """Raise ValueError unless the files, their sizes and their checksums are those of the manifest."""
+    _refuse_other_files(path, listed)
+    for name, entry in listed.items():
+        if sha256_of(path / name) != entry["sha256"]:
             raise ValueError(f"{name} does not match its checksum")
 
 
-def _verified(path: Path) -> tuple[str, Checkpoint | None]:
-    """The checkpoint, or why it is refused."""
+def _loaded(path: Path, refuse: Callable[[Path, Json], None]) -> Checkpoint:
+    """The checkpoint, whose files `refuse` has looked at."""
+    manifest = _read_manifest(path)
     try:
-        manifest = _read_manifest(path)
-        _refuse_other_files(path, manifest["files"], contents=True)
+        refuse(path, manifest["files"])
         control = json.loads((path / CONTROL).read_text(encoding="utf-8"))
         state = json.loads((path / STATE).read_text(encoding="utf-8"))
         groups = read_groups(path)
         _refuse_mismatch(manifest["step"], control, groups)
         _refuse_other_version(path / TRAINER, manifest["step"])
+        return Checkpoint(
+            path=path,
+            step=manifest["step"],
+            control=control,
+            groups=groups,
+            trainer_dir=path / TRAINER,
+            task_state=state["task"],
+            random_states=state["random"],
+            origin=Origin.from_json(state["origin"]) if "origin" in state else None,
+        )
     except (ValueError, OSError) as error:
-        return str(error), None
+        raise CheckpointTorn(path, str(error)) from error
     except (LookupError, TypeError, AttributeError, SafetensorError) as error:
-        return f"its parts are not what this evenstep writes ({type(error).__name__}: {error})", None
-    return "", Checkpoint(
-        path=path,
-        step=manifest["step"],
-        control=control,
-        groups=groups,
-        trainer_dir=path / TRAINER,
-        task_state=state["task"],
-        random_states=state["random"],
-    )
+        raise CheckpointTorn(
+            path, f"its parts are not what this evenstep writes ({type(error).__name__}: {error})"
+        ) from error
 
 
 def _looks_whole(path: Path) -> bool:
     """All files are there with their sizes; their contents are not read."""
     try:
-        _refuse_other_files(path, _read_manifest(path)["files"], contents=False)
-    except (ValueError, OSError):
+        _refuse_other_files(path, _read_manifest(path)["files"])
+    except (CheckpointRefused, ValueError, LookupError, TypeError, AttributeError, OSError):
         return False
     return True
 

@@ -21,7 +21,7 @@ from runtime.commands.report import report_command
 from runtime.commands.scenario import scenario_app
 from runtime.commands.status import status_command
 from runtime.commands.trace import trace
-from runtime.commands.train import train
+from runtime.commands.train import TrainCommand, train
 
 app = typer.Typer(
     name="evenstep",
@@ -50,7 +50,7 @@ def options(
     """Options of the program itself."""
 
 
-app.command("train")(train)
+app.command("train", cls=TrainCommand)(train)
 app.command("check", cls=CheckCommand)(check)
 app.add_typer(scenario_app, name="scenario")
 app.command("config")(config_command)

@@ -26,7 +26,6 @@ from runtime.actors.fleet import Fleet
 from runtime.actors.naming import Names, start_actor
 from runtime.actors.reward_worker import RewardWorker, verdict_threads
 from runtime.actors.trainer_group import TrainerGroup
-from runtime.actors.trainer_rank import Resumed
 from runtime.checkpoint import CHECKPOINTS
 from runtime.control import Control
 from runtime.data_plane import open_data_plane
@@ -36,18 +35,20 @@ from runtime.failures import InterruptedAtStart, failure_of
 from runtime.messages import Ending, Message, Notice, Outcome
 from runtime.metric_writers import close_writers, open_writers
 from runtime.metrics import StepMeter
+from runtime.origin import Origin
 from runtime.pumps.clock import ClockPump
 from runtime.pumps.generation import GenerationPump
 from runtime.pumps.pumps import Pumps
 from runtime.pumps.rows import Rows
 from runtime.pumps.sync import SyncPump
 from runtime.pumps.training import TrainingPump
+from runtime.resume import ResumePoint
 from runtime.run_recorder import RunRecorder
 from runtime.saving import CLOSING_SHARE, STEP_SHARE
 from runtime.settings import Settings
-from runtime.starting import begun_in
+from runtime.starting import begun_in, write_config, write_run_id
 from runtime.tracing.header import make_header
-from runtime.tracing.parts import trace_path
+from runtime.tracing.parts import next_incarnation, trace_path
 from runtime.tracing.writer import Trace
 from runtime.watchdog import watch
 
@@ -70,8 +71,10 @@ class RunPlan:
     validation_prompts: int
     model_directory: Path
     output: Path
-    resume: bool
-    """Go on from the newest checkpoint in `output`."""
+    origin: Origin
+    """Of its checkpoints."""
+    resume: ResumePoint | None
+    """Where it goes on from; None for a new run."""
 
 
 class Controller:
@@ -206,9 +209,17 @@ class Controller:
         ]
         for actor in [*plane_actors, *rewards]:
             closing.callback(ray.kill, actor)
-        trainer = TrainerGroup(settings, plan.names, plan.model_directory, plane)
+        trainer = TrainerGroup(settings, plan.names, plan.model_directory, plane, plan.origin)
         closing.callback(trainer.close)
-        fleet = Fleet(settings, plan.names, plan.model_directory, plane, rewards, plan.validation_prompts)
+        fleet = Fleet(
+            settings,
+            plan.names,
+            plan.model_directory,
+            plane,
+            rewards,
+            plan.validation_prompts,
+            0 if plan.resume is None else plan.resume.control.get("first_prompt", 0),
+        )
         cluster = settings.cluster
         closing.push_async_callback(fleet.close, CLOSING_SHARE * cluster.shutdown_timeout_s)
         self._tell(
@@ -220,12 +231,12 @@ class Controller:
         fleet.start()
         await trainer.open()
         self._progressed()
-        resumed = await trainer.resume(plan.output / CHECKPOINTS) if plan.resume else None
+        resumed = None if plan.resume is None else await trainer.resume(plan.resume.checkpoint)
         self._progressed()
-        core, recorder, trace = self._open_core(setup, resumed, closing)
+        core, recorder, trace = self._open_core(setup, closing)
         fleet.on_start, fleet.on_death = recorder.worker_started, recorder.worker_lost
-        if resumed is not None:
-            self._tell(Notice(f"going on from {resumed.path}, after {core.state.trainer.version} steps"))
+        if plan.resume is not None:
+            self._tell(Notice(f"going on from {plan.resume.checkpoint}, after {core.state.trainer.version} steps"))
         await fleet.load(await trainer.publish(core.state.trainer.version))
         self._progressed()
         control = Control(core)
@@ -234,6 +245,8 @@ class Controller:
         )
         for prompt, row in resumed.rows if resumed else ():
             life.pumps.rows.keep(prompt, row)
+        write_config(plan.output, settings)
+        write_run_id(plan.output, plan.origin.run)
         begun_in(plan.output)
         return life
 
@@ -262,9 +275,7 @@ class Controller:
             recorder=recorder,
         )
 
-    def _open_core(
-        self, setup: Setup, resumed: Resumed | None, closing: AsyncExitStack
-    ) -> tuple[Core, RunRecorder, Path | None]:
+    def _open_core(self, setup: Setup, closing: AsyncExitStack) -> tuple[Core, RunRecorder, Path | None]:
         """The core, fresh or restored, with everything that observes it, and where its trace is."""
         plan, settings = self._plan, self._plan.settings
         config = settings.model_dump(mode="json")
@@ -277,20 +288,21 @@ class Controller:
             run_name=plan.names.run,
         )
         closing.callback(close_writers, writers)
-        incarnation = 0 if resumed is None else resumed.control["incarnation"] + 1
+        control = None if plan.resume is None else plan.resume.control
+        incarnation = 0 if control is None else next_incarnation(plan.output, control["incarnation"])
         header = make_header(
             settings,
             num_prompts=plan.num_prompts,
             seeds={"run": settings.seed, "data": settings.data.seed},
-            snapshot=None if resumed is None else resumed.control,
+            snapshot=control,
             incarnation=incarnation,
         )
         trace = closing.enter_context(Trace(trace_path(plan.output, incarnation), header, settings.trace))
         recorder = RunRecorder(StepMeter(setup.limits, time.monotonic()), writers, trace, self._tell)
-        if resumed is None:
+        if control is None:
             core = Core(setup, observer=recorder.observe)
         else:
-            core = restore(setup, resumed.control, observer=recorder.observe)
+            core = restore(setup, control, incarnation=incarnation, observer=recorder.observe)
         recorder.core = core
 
         def record_failure(_: object, error: BaseException | None, __: object) -> None:

@@ -55,9 +55,14 @@ def canonical_json(value: Mapping[str, Any]) -> str:
 
 def write_json_aside(path: Path, value: Mapping[str, Any]) -> None:
     """Replace a JSON file in one go: readers see the old one or the new one, whole."""
+    write_text_aside(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def write_text_aside(path: Path, text: str) -> None:
+    """Replace a text file in one go."""
     aside = path.with_name(f".{path.name}.tmp-{os.getpid()}")
     try:
-        aside.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        aside.write_text(text, encoding="utf-8")
         sync_path(aside)
         aside.replace(path)
     finally:

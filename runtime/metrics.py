@@ -99,6 +99,7 @@ _COUNTED_MOVES = frozenset(
         moves.GroupsAborted,
         moves.RunResumed,
         moves.RunRegenerated,
+        moves.DataReplaced,
         moves.StepClosed,
         moves.WeightsSynced,
     }
@@ -215,7 +216,7 @@ class StepMeter:
                 self._under(self._state.trainer.version).evicted += sum(groups for _, groups in picks)
             case moves.GroupsAborted(picks):
                 self._under(self._state.trainer.version).aborted += sum(groups for _, groups in picks)
-            case moves.RunResumed() | moves.RunRegenerated():
+            case moves.RunResumed() | moves.RunRegenerated() | moves.DataReplaced():
                 self._staleness.clear()
             case moves.StepClosed(step, selected, charged, short):
                 self._closed = _Closed(step, selected, charged, short, self._state, list(self._staleness.values()))

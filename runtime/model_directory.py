@@ -6,8 +6,10 @@ configuration; loading it tells.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -124,3 +126,49 @@ def _size(config: dict[str, Any], parameters: int) -> ModelSize:
         layers=number("num_hidden_layers", "n_layer"),
         key_value_width=head * (number("num_key_value_heads") or heads),
     )
+
+
+_INCIDENTAL = ("_name_or_path", "transformers_version", "torch_dtype", "dtype", "use_cache")
+"""Keys of config.json that say nothing of what the model computes."""
+_ENDS_BYTES = 65_536
+
+
+def identity_of_directory(directory: Path) -> dict[str, Any]:
+    """What tells a model from another, as plain JSON: its configuration, and hashes of tokenizer, template and weights.
+
+    Of the weights, names, shapes and both ends of every file are hashed: whole files may take minutes. Raises
+    ModelDirectoryProblem, as `inspect_model` does.
+    """
+    config = _read_json(directory / "config.json")
+    return {
+        **{f"config.json's {key}": value for key, value in sorted(config.items()) if key not in _INCIDENTAL},
+        "the hash of the tokenizer": _hash_of(_whole(directory / name) for name in TOKENIZERS),
+        "the chat template": _hash_of([_chat_template(directory)]),
+        "the hash of the weights": _hash_of(_header_and_ends(directory / name) for name in weight_files(directory)),
+    }
+
+
+def _hash_of(parts: Iterable[bytes]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little") + part)
+    return digest.hexdigest()[:16]
+
+
+def _whole(path: Path) -> bytes:
+    return path.read_bytes() if path.is_file() else b""
+
+
+def _chat_template(directory: Path) -> bytes:
+    """The file of its own that new versions write, or else the tokenizer's key."""
+    path = directory / "tokenizer_config.json"
+    template = _read_json(path).get("chat_template") if path.is_file() else None
+    return _whole(directory / "chat_template.jinja") or json.dumps(template).encode("ascii")
+
+
+def _header_and_ends(path: Path) -> bytes:
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        beginning = file.read(length + _ENDS_BYTES)
+        file.seek(max(0, path.stat().st_size - _ENDS_BYTES))
+        return beginning + file.read()

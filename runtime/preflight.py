@@ -27,7 +27,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from runtime.checkpoint import CHECKPOINTS, list_checkpoints
 from runtime.machine import Machine, this_machine
 from runtime.model_directory import TINY, ModelDirectoryProblem, ModelSize, inspect_model
 from runtime.settings import (
@@ -37,7 +36,7 @@ from runtime.settings import (
     TransferQueuePlaneConfig,
     WeightSyncConfig,
 )
-from runtime.starting import start_problems
+from runtime.starting import resume_problems, start_problems
 from runtime.tasks.config import DataConfig
 from runtime.tasks.errors import DataFailure, TaskError
 from runtime.tasks.load import load_task
@@ -177,7 +176,7 @@ def data_problems(data: DataConfig) -> list[str]:
 
 
 def output_problems(output: Path, *, resume: bool) -> Iterator[str]:
-    """A directory that cannot be written, that holds something else, or that holds nothing to resume."""
+    """A directory that cannot be written, that holds something else, or whose run cannot be gone on with."""
     if not output.exists():
         if resume:
             yield f"{output} does not exist: there is nothing to resume; name the directory of the run, or start anew"
@@ -195,13 +194,7 @@ def output_problems(output: Path, *, resume: bool) -> Iterator[str]:
     except OSError as error:
         yield f"{output} cannot be written ({error.strerror}); correct its permissions or its disk, or name another"
         return
-    if not resume:
-        yield from start_problems(output)
-    elif not list_checkpoints(output / CHECKPOINTS):
-        yield (
-            f"{output} holds no checkpoint: there is nothing to resume; name the directory of a run that wrote one "
-            "(checkpointing.enabled), or start anew in another"
-        )
+    yield from resume_problems(output) if resume else start_problems(output)
 
 
 def machine_problems(needs: Needs, size: ModelSize, machine: Machine) -> Iterator[str]:

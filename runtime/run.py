@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from fsm.errors import ConfigError
 from fsm.setup import set_up
 from fsm.state import Limits
@@ -22,12 +20,15 @@ from runtime.messages import Message, Notice, Outcome
 from runtime.metric_writers import METRICS_FILE, missing_backends
 from runtime.model_directory import SMOLLM2 as SMOLLM2_SIZE
 from runtime.model_directory import TINY as TINY_SIZE
+from runtime.model_directory import ModelDirectoryProblem
+from runtime.origin import Origin, origin_of
 from runtime.plot import plot_run
 from runtime.preflight import Counted, needs_of, preflight
 from runtime.processes import interrupts_by_signals
 from runtime.ray_session import ray_session
+from runtime.resume import ResumePoint, ResumeRequest, find_resume_point
 from runtime.settings import SMOLLM2, TINY, Settings, TransferQueuePlaneConfig
-from runtime.starting import CONFIG, MODEL, starting_in
+from runtime.starting import alone_in, initial_model_of, new_run_id, starting_in, write_config, write_run_id
 from runtime.summary import Summary, make_summary
 from runtime.tasks.errors import TaskError
 from runtime.tasks.load import load_task
@@ -63,6 +64,20 @@ class RunResult:
             "late_answers": outcome.late_answers,
             "worker_restarts": outcome.worker_restarts,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What is decided of a run before anything starts."""
+
+    num_prompts: int
+    """Of one epoch."""
+    held_out: int
+    """Prompts of a validation."""
+    origin: Origin
+    """Of the checkpoints that the run writes."""
+    resume: ResumePoint | None
+    """Where it goes on from; None for a new run."""
 
 
 def check_run(settings: Settings, output: Path, *, resume: bool) -> tuple[int, int]:
@@ -115,12 +130,12 @@ def _refuse_too_few(num_prompts: int, limits: Limits) -> None:
         )
 
 
-def run_training(settings: Settings, output: Path, *, resume: bool, listener: Listener) -> RunResult:
+def run_training(settings: Settings, output: Path, *, resume: ResumeRequest | None, listener: Listener) -> RunResult:
     """Run to the end. `listener` is told what happens, in this thread.
 
     A KeyboardInterrupt, SIGTERM or SIGHUP ends the run early, with what it has; a second one at once. A run that had
-    begun has a result, whatever ended it. Raises ConfigError, which leaves no directory behind; RunFailed or
-    InterruptedAtStart, where nothing was trained.
+    begun has a result, whatever ended it. Raises ConfigError, which leaves no directory behind and changes nothing in
+    one that was there; RunFailed or InterruptedAtStart, where nothing was trained.
     """
     with interrupts_by_signals():
         began_s = time.monotonic()
@@ -128,11 +143,14 @@ def run_training(settings: Settings, output: Path, *, resume: bool, listener: Li
         outcome: Outcome | None = None
         try:
             listener(Notice("checking the data, the model and the machine"))
-            num_prompts, held_out = check_run(settings, output, resume=resume)
+            start = decide_start(settings, output, resume)
+            if start.resume is not None:
+                for notice in start.resume.notices:
+                    listener(Notice(notice))
             address = settings.cluster.address
             listener(Notice("starting Ray" if address is None else f"connecting to Ray at {address}"))
             with memory, ray_session(settings):
-                outcome = run_on_ray(settings, output, num_prompts, held_out, resume, listener)
+                outcome = run_on_ray(settings, output, start, listener)
         except KeyboardInterrupt:
             if outcome is None:
                 raise InterruptedAtStart from None
@@ -174,9 +192,20 @@ def _places(settings: Settings, output: Path, outcome: Outcome) -> dict[str, Pat
     return places
 
 
-def run_on_ray(
-    settings: Settings, output: Path, num_prompts: int, held_out: int, resume: bool, listener: Listener
-) -> Outcome:
+def decide_start(settings: Settings, output: Path, resume: ResumeRequest | None) -> Start:
+    """What a run starts with. Starts and changes nothing. Raises ConfigError as `check_run` and `find_resume_point`."""
+    num_prompts, held_out = check_run(settings, output, resume=resume is not None)
+    try:
+        origin = origin_of(settings, load_task(settings.data, "training"), new_run_id())
+    except (TaskError, ModelDirectoryProblem) as problem:
+        raise ConfigError(f"the run cannot start: {problem}") from None
+    if resume is None:
+        return Start(num_prompts, held_out, origin, None)
+    point = find_resume_point(output, resume, origin, set_up(settings, num_prompts))
+    return Start(num_prompts, held_out, point.origin, point)
+
+
+def run_on_ray(settings: Settings, output: Path, start: Start, listener: Listener) -> Outcome:
     """The run on the Ray session that is there. Raises as `run_training` does.
 
     Ray and what needs it are imported here, after the session has set its environment.
@@ -199,12 +228,24 @@ def run_on_ray(
     with starting_in(output) as removed:
         if removed:
             listener(Notice(f"the last run that started in {output} never began: removed its {', '.join(removed)}"))
-        model_directory = _prepare_model(settings, output / MODEL, listener)
-        config = yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False)
-        (output / CONFIG).write_text(config, encoding="utf-8")
-        plan = RunPlan(settings, names, num_prompts, held_out, model_directory, output.resolve(), resume)
-        with interrupts_by_signals():  # again: Ray has put its own handlers there
-            return drive(plan, listener)
+        if start.resume is None:
+            write_run_id(output, start.origin.run)
+        with alone_in(output):
+            model_directory = _prepare_model(settings, initial_model_of(output), listener)
+            if start.resume is None:
+                write_config(output, settings)
+            plan = RunPlan(
+                settings,
+                names,
+                start.num_prompts,
+                start.held_out,
+                model_directory,
+                output.resolve(),
+                start.origin,
+                start.resume,
+            )
+            with interrupts_by_signals():  # again: Ray has put its own handlers there
+                return drive(plan, listener)
 
 
 def _prepare_model(settings: Settings, directory: Path, listener: Listener) -> Path:

@@ -3,23 +3,32 @@
 A run that starts in a directory that holds nothing puts a mark there before anything else, locks it for as long as its
 process lives, and takes it away when it begins. So what lies beside a mark that nobody locks was left by a start, and
 the next one removes it. Without a mark nothing is ever removed, nor what no start makes.
+
+`run.json` says which run the directory is of, by a random id that its checkpoints carry too (C4). A process that runs
+there locks it, so that no other one resumes the run at the same time. A resumed run changes nothing before it begins.
 """
 
 from __future__ import annotations
 
 import fcntl
+import json
+import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+import yaml
+
 from fsm.errors import ConfigError
+from runtime.durable import write_json_aside, write_text_aside
 from runtime.metric_writers import METRICS_FILE
+from runtime.settings import Settings
 from runtime.tracing.parts import trace_path
 
 MARK = "not-begun"
-CONFIG, MODEL = "config.yaml", "model"
+CONFIG, MODEL, RUN = "config.yaml", "model", "run.json"
 FINAL_MODEL = f"{MODEL}/final"
 """The last weights of a run, as a Hugging Face directory."""
 _SAYS = "The run in this directory has not begun: the next `evenstep train --output` here removes what this one left.\n"
@@ -27,7 +36,7 @@ _SAYS = "The run in this directory has not begun: the next `evenstep train --out
 
 def _made_at_start(output: Path) -> set[str]:
     """Names of all that is made there before a run begins."""
-    return {MARK, CONFIG, MODEL, METRICS_FILE, trace_path(output, 0).name, "tensorboard", "wandb"}
+    return {MARK, CONFIG, MODEL, RUN, METRICS_FILE, trace_path(output, 0).name, "tensorboard", "wandb"}
 
 
 def start_problems(output: Path) -> Iterator[str]:
@@ -54,6 +63,51 @@ def start_problems(output: Path) -> Iterator[str]:
             f"{output} is the directory of a run that starts at this moment ({error.strerror}): wait for it, name "
             "another, or remove this one if no run is there"
         )
+
+
+def resume_problems(output: Path) -> Iterator[str]:
+    """Why the run of a directory can't be gone on with: a process is at it."""
+    if not (output / RUN).exists():
+        return
+    try:
+        with (output / RUN).open("rb") as file:
+            _lock(file)
+    except BlockingIOError:
+        yield _is_going_on(output)
+    except OSError:
+        pass  # a file system without locks
+
+
+def _is_going_on(output: Path) -> str:
+    return (
+        f"the run in {output} is going on: another process has locked its {RUN}. Wait for its end, or end it, and "
+        "resume then"
+    )
+
+
+def new_run_id() -> str:
+    """For a run that is new."""
+    return secrets.token_hex(8)
+
+
+def run_id_of(output: Path) -> str | None:
+    """The id of the run in a directory; None where it was not noted. Raises ConfigError where it can't be read."""
+    path = output / RUN
+    if not path.exists():
+        return None
+    try:
+        run = json.loads(path.read_text(encoding="utf-8"))["run"]
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise ConfigError(
+            f"the run cannot start: {path} does not say which run is in {output} ({type(error).__name__}: {error}); "
+            "remove it, and the run is known by its newest checkpoint"
+        ) from None
+    return str(run)
+
+
+def initial_model_of(output: Path) -> Path:
+    """Where the model lies, or is made, that a run starts from. It was in MODEL itself before others came to it."""
+    return output / MODEL if (output / MODEL / "config.json").exists() else output / MODEL / "initial"
 
 
 def _listed(names: list[str]) -> str:
@@ -106,6 +160,22 @@ def starting_in(output: Path) -> Iterator[list[str]]:
             raise
 
 
+@contextmanager
+def alone_in(output: Path) -> Iterator[None]:
+    """Nobody else resumes the run of this directory meanwhile. Raises ConfigError where a process is at it."""
+    if not (output / RUN).exists():
+        yield
+        return
+    with (output / RUN).open("rb") as file:
+        try:
+            _lock(file)
+        except BlockingIOError:
+            raise ConfigError(f"the run cannot start: {_is_going_on(output)}") from None
+        except OSError:
+            pass  # a file system without locks
+        yield
+
+
 def _leave_nothing(output: Path, made: list[Path]) -> None:
     """Of a start that was refused; `made` are the directories that it made, the innermost first."""
     _removed(output)
@@ -125,6 +195,17 @@ def _removed(output: Path) -> list[str]:
         else:
             path.unlink()
     return [path.name for path in left]
+
+
+def write_config(output: Path, settings: Settings) -> None:
+    """The configuration that runs."""
+    write_text_aside(output / CONFIG, yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False))
+
+
+def write_run_id(output: Path, run: str) -> None:
+    """Say which run the directory is of, unless it does already."""
+    if not (output / RUN).exists():
+        write_json_aside(output / RUN, {"run": run})
 
 
 def begun_in(output: Path) -> None:

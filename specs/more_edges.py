@@ -31,7 +31,7 @@ def _assembles(transition: Transition) -> bool:
 
 
 def _resumes_otherwise(transition: Transition) -> bool:
-    return any(isinstance(move, moves.RunRegenerated) for move in transition.done)
+    return any(isinstance(move, moves.RunRegenerated | moves.DataReplaced) for move in transition.done)
 
 
 def _admissions_are_due(transition: Transition, laws: Laws) -> bool:

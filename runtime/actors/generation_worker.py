@@ -48,12 +48,14 @@ class GenerationWorker:
         model_directory: Path,
         plane: DataPlane,
         reward_workers: Sequence[ActorHandle[Any]],
+        first_prompt: int,
     ) -> None:
         self._name = name
         self._settings = settings
         self._model_directory = model_directory
         self._plane = plane
         self._reward_workers = cycle(reward_workers)
+        self._first_prompt = first_prompt
         self._weights = make_fetcher(settings, name)
         self._verdicts_wait = verdict_threads(settings.data, settings.cluster.reward_threads) > 1
         self._sampling: dict[Attempt, asyncio.Task[SampledGroup]] = {}
@@ -74,7 +76,7 @@ class GenerationWorker:
         """Load the model and start the engine."""
         from runtime.actors.policy_host import PolicyHost
 
-        self._host = await PolicyHost.open(self._settings, self._model_directory, self._stack)
+        self._host = await PolicyHost.open(self._settings, self._model_directory, self._first_prompt, self._stack)
 
     async def load_weights(self, publication: Publication) -> int:
         """Load a version, or a later one, and return the version that runs now."""

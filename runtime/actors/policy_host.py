@@ -35,7 +35,7 @@ from runtime.tasks.stream import Stream, item_at
 class PolicyHost:
     """Opened by `open_host`."""
 
-    def __init__(self, settings: Settings, engine: Engine, codec: TextCodec) -> None:
+    def __init__(self, settings: Settings, engine: Engine, codec: TextCodec, first_prompt: int) -> None:
         self._settings = settings
         self._engine = engine
         self._codec = codec
@@ -46,18 +46,22 @@ class PolicyHost:
             seed=settings.data.seed,
             shuffle=settings.data.shuffle,
             max_epochs=settings.grpo.max_num_epochs,
+            first_prompt=first_prompt,
         )
         self._version = -1
 
     @classmethod
-    async def open(cls, settings: Settings, model_directory: Path, stack: AsyncExitStack) -> Self:
-        """Load tokenizer and model, and start the engine, which runs until `stack` is closed."""
+    async def open(cls, settings: Settings, model_directory: Path, first_prompt: int, stack: AsyncExitStack) -> Self:
+        """Load tokenizer and model, and start the engine, which runs until `stack` is closed.
+
+        `first_prompt` is the run's number of the data's first prompt.
+        """
         tokenizer = AutoTokenizer.from_pretrained(model_directory, local_files_only=True)
         codec = make_codec(tokenizer, settings.data)
         engine = await stack.enter_async_context(
             open_engine(model_directory, settings.generation, [tokenizer.eos_token_id])
         )
-        return cls(settings, engine, codec)
+        return cls(settings, engine, codec, first_prompt)
 
     @property
     def busy_s(self) -> float:

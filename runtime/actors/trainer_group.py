@@ -15,6 +15,7 @@ from runtime.actors.trainer_rank import Resumed, TrainerRank
 from runtime.answers import ChunkReport, Row
 from runtime.collective.meeting import MeetingPoint
 from runtime.data_plane import DataPlane
+from runtime.origin import Origin
 from runtime.settings import Settings
 from runtime.training.step_metrics import StepMetrics
 from runtime.weight_sync import Published
@@ -25,7 +26,10 @@ Json = dict[str, Any]
 class TrainerGroup:
     """The trainer as the controller sees it. A rank that dies ends the run: a checkpoint is there to go on from."""
 
-    def __init__(self, settings: Settings, names: Names, model_directory: Path, plane: DataPlane) -> None:
+    def __init__(
+        self, settings: Settings, names: Names, model_directory: Path, plane: DataPlane, origin: Origin
+    ) -> None:
+        self._origin = origin
         self._ranks: list[ActorHandle[Any]] = [
             start_actor(
                 TrainerRank,
@@ -71,7 +75,7 @@ class TrainerGroup:
         """See TrainerPort."""
         staged = await self._ranks[0].stage.remote(directory)
         await self._all("save", staged)
-        path: Path = await self._ranks[0].commit.remote(staged, control, rows, keep)
+        path: Path = await self._ranks[0].commit.remote(staged, control, rows, self._origin, keep)
         return path
 
     async def save_model(self, directory: Path) -> Path:
@@ -79,9 +83,9 @@ class TrainerGroup:
         path: Path = (await self._all("save_model", directory))[0]
         return path
 
-    async def resume(self, directory: Path) -> Resumed:
-        """Go on from the newest checkpoint in a directory."""
-        resumed: Resumed = await self._ranks[0].read_checkpoint.remote(directory)
+    async def resume(self, checkpoint: Path) -> Resumed:
+        """Go on from a checkpoint, which has been verified."""
+        resumed: Resumed = await self._ranks[0].read_checkpoint.remote(checkpoint)
         await self._all("load", resumed.trainer_directory)
         return resumed
 

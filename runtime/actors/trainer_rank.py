@@ -20,6 +20,7 @@ from runtime.answers import ChunkReport, Row
 from runtime.collective.meeting import MeetingPoint
 from runtime.data_plane import DataPlane
 from runtime.groups import RolloutGroup
+from runtime.origin import Origin
 from runtime.settings import Settings
 from runtime.training.step_metrics import StepMetrics
 from runtime.weight_sync import Publication, make_publisher
@@ -36,9 +37,7 @@ Json = dict[str, Any]
 class Resumed:
     """What the controller needs of a checkpoint."""
 
-    path: Path
     trainer_directory: Path
-    control: Json
     rows: tuple[tuple[int, Row], ...]
     """The groups of the checkpoint, by prompt, in the data plane again."""
 
@@ -126,7 +125,7 @@ class TrainerRank:
         """Every rank: the policy as a Hugging Face directory, which the first rank writes. Returns its path."""
         return self._trainer.save_model(directory)
 
-    def commit(self, staged: Path, control: Json, rows: Sequence[tuple[int, Row]], keep: int) -> Path:
+    def commit(self, staged: Path, control: Json, rows: Sequence[tuple[int, Row]], origin: Origin, keep: int) -> Path:
         """First rank: complete the checkpoint with the core's snapshot and the data of groups. Returns its path."""
         groups = {}
         for (prompt, _), group in zip(rows, self._plane.get([row for _, row in rows]), strict=True):
@@ -140,6 +139,7 @@ class TrainerRank:
             groups=groups,
             task_state={"seed": self._settings.data.seed},
             random_states={"seed": self._settings.seed},
+            origin=origin,
             keep=keep,
         )
 
@@ -148,16 +148,13 @@ class TrainerRank:
         self._trainer.load(trainer_directory)
         return self._trainer.version
 
-    def read_checkpoint(self, directory: Path) -> Resumed:
-        """First rank: verify the newest checkpoint and put its groups into the data plane again.
+    def read_checkpoint(self, path: Path) -> Resumed:
+        """First rank: read a checkpoint, which has been verified, and put its groups into the data plane again.
 
-        Raises CheckpointRefused where it is torn or foreign, FileNotFoundError where there is none.
+        Raises CheckpointRefused where it is not whole any more.
         """
-        found = checkpoint.load_latest(directory)
-        if found is None:
-            raise FileNotFoundError(f"{directory} has no checkpoint to resume from")
-        rows = asyncio.run(_put(self._plane, found.groups))
-        return Resumed(found.path, found.trainer_dir, found.control, rows)
+        found = checkpoint.load_again(path)
+        return Resumed(found.trainer_dir, asyncio.run(_put(self._plane, found.groups)))
 
 
 async def _put(plane: DataPlane, groups: Mapping[int, RolloutGroup]) -> tuple[tuple[int, Row], ...]:

@@ -4,20 +4,39 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
+from typer.core import TyperCommand
 
 from fsm.errors import ConfigError
 from runtime.messages import EXIT_CODES, Status
+from runtime.resume import NEWEST, ResumeRequest
 from runtime.settings import load_settings
 
 if TYPE_CHECKING:
     from runtime.run import RunResult
 
 WRONG_USE = 2
+
+
+class TrainCommand(TyperCommand):
+    """A command whose --resume may stand alone, which Typer knows no way to say."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The arguments that are left; --resume is read as --resume=newest where no checkpoint follows it."""
+        return super().parse_args(ctx, list(_with_checkpoint_named(args)))
+
+
+def _with_checkpoint_named(words: Sequence[str]) -> Iterator[str]:
+    """What follows --resume is its checkpoint, unless it is an option or the run's YAML."""
+    for word, following in pairwise([*words, "--"]):
+        alone = following.startswith("-") or following.endswith((".yaml", ".yml"))
+        yield f"--resume={NEWEST}" if word == "--resume" and alone else word
 
 
 def train(
@@ -33,7 +52,23 @@ def train(
     output: Annotated[
         Path | None, typer.Option("--output", help="Directory of the run; without one, runs/<time>.", metavar="DIR")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint in --output.")] = False,
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            "--resume",
+            help="Go on with the run in --output: from this checkpoint (its directory, or its name there); without a "
+            "name, from the newest whole one.",
+            metavar="[CHECKPOINT]",
+        ),
+    ] = None,
+    new_data: Annotated[
+        bool,
+        typer.Option(
+            "--new-data",
+            help="With --resume: the data may be other than the checkpoint's. What is trained stays, what is not is "
+            "dropped, and the new data is read from its start.",
+        ),
+    ] = False,
     seed: Annotated[int | None, typer.Option("--seed", help="Sets seed and data.seed.", metavar="N")] = None,
 ) -> None:
     """Train a language model with asynchronous GRPO.
@@ -54,8 +89,10 @@ def train(
 
     console = Console()
     try:
-        if resume and output is None:
+        if resume is not None and output is None:
             raise ConfigError("--resume needs --output, the directory of the run to go on with")
+        if new_data and resume is None:
+            raise ConfigError("--new-data needs --resume: a new run starts with whatever data it is given")
         if summary is not None and not summary.resolve().parent.is_dir():
             raise ConfigError(
                 f"--summary {summary}: there is no directory {summary.resolve().parent}, so the end of the run could "
@@ -63,9 +100,10 @@ def train(
             )
         seeds = [] if seed is None else [f"seed={seed}", f"data.seed={seed}"]
         settings = load_settings(config, [*(overrides or ()), *seeds])
+        request = None if resume is None else ResumeRequest(resume, accepts_other_data=new_data)
         directory = output or Path("runs") / time.strftime("%Y%m%d-%H%M%S")
         with open_progress(console, settings.grpo.max_num_steps) as listener:
-            result = run_training(settings, directory, resume=resume, listener=listener)
+            result = run_training(settings, directory, resume=request, listener=listener)
     except ConfigError as error:
         typer.echo(f"evenstep train: {error}", err=True)
         raise typer.Exit(WRONG_USE) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
@@ -35,15 +36,27 @@ def tokenizer_of(settings: Settings) -> PreTrainedTokenizerBase:
 
 
 def prepare_model(settings: Settings, directory: Path) -> Path:
-    """The directory of the model that `policy.model_name` names; the tiny one is made in `directory`, and warmed up."""
+    """The directory of the model that `policy.model_name` names.
+
+    The tiny one is made and warmed up in `directory`, aside and renamed, so that one which is there is whole, and used.
+    """
     if settings.policy.model_name == SMOLLM2:
         return smollm2_directory()
     if settings.policy.model_name != TINY:
         return Path(settings.policy.model_name).resolve()
+    if not (directory / "config.json").exists():
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=f".{directory.name}-", dir=directory.parent) as aside:
+            made = Path(aside) / directory.name
+            _make_tiny_model(settings, made)
+            made.replace(directory)
+    return directory.resolve()
+
+
+def _make_tiny_model(settings: Settings, directory: Path) -> None:
     save_tiny_model(directory, settings.policy.tiny, settings.seed)
     if settings.warmup.steps:
         model = AutoModelForCausalLM.from_pretrained(directory, local_files_only=True)
         tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True)
         warm_up(model, tokenizer, load_task(settings.data, "training"), settings.warmup, seed=settings.seed)
         model.save_pretrained(directory)
-    return directory.resolve()

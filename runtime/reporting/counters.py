@@ -147,8 +147,8 @@ class Counters:
             self.gate_open = move.open
         elif kind is moves.RunResumed:
             self._carry("take_back", self.counts[GroupState.SELECTED])
-        elif kind is moves.RunRegenerated:
-            self._regenerate()
+        elif kind in (moves.RunRegenerated, moves.DataReplaced):
+            self._empty_hands()
 
     def _gate_was(self, is_open: bool) -> None:
         """What the gate was up to here, where that was not known."""
@@ -162,8 +162,8 @@ class Counters:
         self.counts[source] -= groups
         self.counts[dest] += groups
 
-    def _regenerate(self) -> None:
-        """C3: all in hand goes back to the data."""
+    def _empty_hands(self) -> None:
+        """C3: all in hand counts as not pulled."""
         for place in _ALL_IN_HAND:
             self.counts[GroupState.DATA] += self.counts[place]
             self.counts[place] = 0

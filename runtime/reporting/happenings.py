@@ -38,7 +38,7 @@ CALL_COLUMNS: Mapping[str, str] = {"call": "I", "number": "i", "begun": "I", "en
 
 
 _ENDS = frozenset({Kind.STOPPED, Kind.COMPLETED, Kind.FAILED, Kind.INTERRUPTED})
-_MARKED = frozenset({moves.RunResumed, moves.RunRegenerated, moves.RunCompleted, moves.RunStopped})
+_MARKED = frozenset({moves.RunResumed, moves.RunRegenerated, moves.DataReplaced, moves.RunCompleted, moves.RunStopped})
 
 
 class Happenings:
@@ -66,6 +66,8 @@ class Happenings:
                 self._mark(now, Kind.RESUMED, "groups in flight start again (C2)")
             elif kind is moves.RunRegenerated:
                 self._mark(now, Kind.RESUMED, "what is not trained is generated again (C3)")
+            elif kind is moves.DataReplaced:
+                self._mark(now, Kind.RESUMED, "what is not trained of the old data is dropped (C3)")
             elif kind is moves.RunCompleted:
                 self._mark(now, Kind.COMPLETED, "the run is completed")
             elif type(move) is moves.RunStopped:

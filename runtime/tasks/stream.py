@@ -16,7 +16,8 @@ class Stream:
     """Where a run is in its data.
 
     `position` prompts were taken, over all epochs; epoch e is positions e × num_prompts to (e + 1) × num_prompts − 1.
-    `max_epochs` None: no end.
+    `max_epochs` None: no end. `first_prompt` is the run's number of the prompt at position 0: not 0 where the run went
+    on with other data (C3).
     """
 
     num_prompts: int
@@ -24,6 +25,7 @@ class Stream:
     shuffle: bool
     max_epochs: int | None
     position: int = 0
+    first_prompt: int = 0
 
     @property
     def left_in_epoch(self) -> int:
@@ -42,8 +44,8 @@ class StreamItem:
 
 
 def item_at(stream: Stream, prompt: int) -> StreamItem:
-    """Prompt number `prompt` of this stream, wherever its position is."""
-    epoch, offset = divmod(prompt, stream.num_prompts)
+    """Prompt number `prompt` of the run, wherever the stream's position is."""
+    epoch, offset = divmod(prompt - stream.first_prompt, stream.num_prompts)
     index = int(_order(stream.seed, epoch, stream.num_prompts)[offset]) if stream.shuffle else offset
     return StreamItem(prompt=prompt, index=index)
 
@@ -54,7 +56,8 @@ def take(stream: Stream, count: int) -> tuple[tuple[StreamItem, ...], Stream]:
     An empty batch means that the data is used up.
     """
     end = stream.position + min(count, stream.left_in_epoch)
-    items = tuple(item_at(stream, prompt) for prompt in range(stream.position, end))
+    first = stream.first_prompt
+    items = tuple(item_at(stream, first + position) for position in range(stream.position, end))
     return items, replace(stream, position=end)
 
 

@@ -55,6 +55,7 @@ CODES: Mapping[type[Any], str] = {
     moves.SourceExhausted: "se",
     moves.RunResumed: "rr",
     moves.RunRegenerated: "rg",
+    moves.DataReplaced: "dr",
     moves.RunCompleted: "rc",
     moves.RunStopped: "rs",
     effects.StartRollout: "SR",

@@ -26,11 +26,25 @@ def trace_path(directory: Path, incarnation: int) -> Path:
     return directory / ("trace.jsonl" if incarnation == 0 else f"trace-{incarnation}.jsonl")
 
 
+def _traces_of(directory: Path) -> list[tuple[int, str]]:
+    """The incarnation and the name of every trace in a run's directory."""
+    matches = (_TRACE_NAME.fullmatch(entry.name) for entry in directory.iterdir())
+    return [(int(match[2] or 0), match[1]) for match in matches if match]
+
+
+def next_incarnation(directory: Path, resumed: int) -> int:
+    """That of a process which resumes a checkpoint of incarnation `resumed`: above those of all processes before it.
+
+    Of two that resume the same checkpoint, the first may have left nothing but its trace.
+    """
+    return 1 + max([resumed, *(incarnation for incarnation, _ in _traces_of(directory))])
+
+
 def find_trace(path: Path) -> Path:
     """`path` itself, or the newest trace of the run's directory that it is. Raises TraceUnreadable."""
     if not path.is_dir():
         return path
-    found = [(int(match[2] or 0), match[1]) for entry in path.iterdir() if (match := _TRACE_NAME.fullmatch(entry.name))]
+    found = _traces_of(path)
     if not found:
         raise TraceUnreadable(f"{path} has no trace: give the trace.jsonl of a run, or the directory that it is in")
     return path / max(found)[1]

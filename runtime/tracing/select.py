@@ -29,19 +29,25 @@ MACHINES: Mapping[str, tuple[type[Any], ...]] = {
         moves.QueueDispatched, moves.WaitingStarted, moves.GroupCommitted, moves.RetryWaits, moves.BackoffEnded,
         moves.GroupFiltered, moves.GroupDropped, moves.GroupReplaced, moves.GroupLost, moves.ClaimFailed,
         moves.ChunkSelected, moves.GroupsEvicted, moves.GroupsAborted, moves.StepClosed, moves.RunResumed,
-        moves.RunRegenerated,
+        moves.RunRegenerated, moves.DataReplaced,
     ),
     "StepAssembly": (
         moves.ChunkSelected, moves.ClaimFailed, moves.GroupLost, moves.StepFinishing, moves.StepClosed,
     ),
-    "ShortfallLedger": (moves.GroupLost, moves.StepClosed, moves.RunResumed, moves.RunRegenerated),
-    "SparePool": (moves.PromptsHeldBack, moves.GroupReplaced, moves.BatchAdmitted, moves.RunRegenerated),
-    "AdmissionGate": (moves.GateMoved, moves.BatchAdmitted, moves.RunRegenerated),
+    "ShortfallLedger": (
+        moves.GroupLost, moves.StepClosed, moves.RunResumed, moves.RunRegenerated, moves.DataReplaced,
+    ),
+    "SparePool": (
+        moves.PromptsHeldBack, moves.GroupReplaced, moves.BatchAdmitted, moves.RunRegenerated, moves.DataReplaced,
+    ),
+    "AdmissionGate": (moves.GateMoved, moves.BatchAdmitted, moves.RunRegenerated, moves.DataReplaced),
     "Trainer": (
         moves.ChunkSelected, moves.ChunkAccumulated, moves.StepFinishing, moves.StepClosed, moves.WeightsSynced,
     ),
-    "Source": (moves.PromptsHeldBack, moves.BatchAdmitted, moves.SourceExhausted),
-    "Run": (moves.RunResumed, moves.RunRegenerated, moves.RunCompleted, moves.RunStopped),
+    "Source": (
+        moves.PromptsHeldBack, moves.BatchAdmitted, moves.SourceExhausted, moves.RunRegenerated, moves.DataReplaced,
+    ),
+    "Run": (moves.RunResumed, moves.RunRegenerated, moves.DataReplaced, moves.RunCompleted, moves.RunStopped),
 }  # fmt: skip
 """Per machine the moves that move it."""
 

@@ -13,7 +13,7 @@ from fsm.effects import ClearRows, Completed, Effect, StartRollout, SyncWeights,
 from fsm.errors import BelowFloor, BudgetExceeded, ConfigError
 from fsm.events import Begin, FailureKind
 from fsm.setup import set_up
-from fsm.snapshot import restore, snapshot
+from fsm.snapshot import for_other_data, reinstate, restore, snapshot
 from fsm.state import charged, is_over
 from specs.world import World
 
@@ -214,6 +214,87 @@ def test_spares_go_back_into_the_data_in_its_order() -> None:
     assert [each[0] for each in started(effects)] == [0, 1]
 
 
+@pytest.mark.parametrize(("before", "after"), [(4, 8), (8, 4)])
+def test_groups_of_another_number_of_generations_are_generated_again_and_it_is_said(before: int, after: int) -> None:
+    world = a_step_done(prompts=12, grpo={"num_generations_per_prompt": before})
+    world.commit(3)
+    core, effects = resumed(world, grpo={"num_generations_per_prompt": after})
+    assert ClearRows((2, 3, 4, 5), "regenerated") in effects
+    assert [each[0] for each in started(effects)] == [2, 3, 4, 5]
+    assert any(f"num_generations_per_prompt {before}, now {after}: weights" in each for each in core.notices)
+
+
+def test_a_snapshot_that_does_not_say_its_number_of_generations_is_taken_as_of_the_same() -> None:
+    world = a_step_done(prompts=12)
+    older = {
+        key: value for key, value in saved(world).items() if key not in ("num_generations_per_prompt", "first_prompt")
+    }
+    core = restore(world.setup, older)
+    assert started(core.apply(Begin())) == started(resumed(world)[1])
+    assert not [each for each in core.notices if "C3" in each]
+
+
+# C3, other data
+
+
+def with_other_data(world: World, prompts: int, **given: Any) -> tuple[Core, tuple[Effect, ...]]:
+    """A new process that goes on from `world` with other data of so many prompts, begun."""
+    config = config_of(**given) if given else world.config
+    core = restore(set_up(config, prompts), for_other_data(saved(world)))
+    return core, core.apply(Begin())
+
+
+def test_with_other_data_what_is_trained_stays_and_the_rest_is_read_from_the_new_datas_start() -> None:
+    world = a_step_done(window=2, prompts=12)
+    world.commit(3)
+    core, effects = with_other_data(world, 6)
+    assert ClearRows((2, 3, 4, 5, 6, 7), "other data") in effects
+    assert started(effects) == [
+        (8, 8, 1, 1),
+        (9, 9, 1, 1),
+        (10, 10, 2, 1),
+        (11, 11, 2, 1),
+        (12, 12, 3, 1),
+        (13, 13, 3, 1),
+    ]
+    assert core.state.trainer.version == 1
+    assert [tuple(each) for each in core.book.closed] == [(0, 2, 0, 0)]
+    assert (core.state.tally.trained, core.state.tally.pulled) == (2, 8)
+
+
+def test_other_data_is_said_with_what_is_dropped_and_how_its_prompts_are_numbered() -> None:
+    core, _ = with_other_data(a_step_done(prompts=8), 6)
+    [notice] = [each for each in core.notices if "C3" in each]
+    assert "its 2 trained prompts stay; 4 prompts of the old data that are not trained yet are dropped" in notice
+    assert "read from its start, as prompts 6 and up" in notice
+
+
+def test_prompts_that_were_to_be_generated_again_are_dropped_with_the_old_data() -> None:
+    world = a_step_done(window=2, prompts=12)
+    world.config = config_of("ready_first", 0)
+    world.core, _ = resumed(world, sampler="ready_first", window=0)
+    assert list(world.core.book.roster.again) == [4, 5, 6, 7]
+    core, effects = with_other_data(world, 4)
+    assert [each[0] for each in started(effects)] == [8, 9]
+    assert any("6 prompts of the old data that are not trained yet are dropped" in each for each in core.notices)
+
+
+def test_a_resume_after_other_data_goes_on_in_that_data_and_a_third_data_is_numbered_above_both() -> None:
+    world = a_step_done(prompts=8)
+    world.core, effects = with_other_data(world, 6)
+    numbers = [each[0] for each in started(effects)]
+    assert [each[0] for each in started(resumed(world, 6)[1])] == numbers == [6, 7, 8, 9]
+    with pytest.raises(ConfigError, match="6 prompts an epoch, the data has 8"):
+        resumed(world, 8)
+    assert [each[0] for each in started(with_other_data(world, 5)[1])] == [10, 11, 12, 13]
+
+
+def test_a_reinstated_core_numbers_its_prompts_as_the_recorded_one() -> None:
+    world = a_step_done(prompts=8)
+    world.core, _ = with_other_data(world, 6)
+    assert snapshot(reinstate(world.core.setup, saved(world))) == saved(world)
+
+
 # Refused
 
 
@@ -334,3 +415,44 @@ def test_l2_slots_that_had_more_replacements_than_now_allowed_get_no_further_one
     [prompt] = world.core.book.roster.in_flight
     world.drop(prompt, INFRA)
     assert isinstance(world.core.error, BelowFloor)
+
+
+@settings(max_examples=100, deadline=None)
+@given(ENDS, ENDS, st.integers(0, 14), st.integers(0, 14), st.integers(0, 60), st.integers(0, 20))
+def test_from_any_data_to_any_other_no_number_is_trained_twice_and_all_of_the_new_data_is_read(
+    before: tuple[str, int, int, bool], after: tuple[str, int, int, bool], old: int, new: int, moves: int, more: int
+) -> None:
+    """C3, X4: also where the run crashes once more in the new data."""
+    trained: list[int] = []
+    first = _world(before, old, trained)
+    for _ in range(moves):
+        if not first.over:
+            go_on(first)
+    if first.over:
+        return
+    pulled = first.core.state.tally.pulled
+    world = _world(after, new, trained)
+    world.saved = json.dumps(for_other_data(saved(first)))
+    world.crash()
+    start = world.core.limits.first_prompt
+    assert all(prompt < start for prompt in trained), "the old data's numbers are below the new data's"
+    assert start >= pulled
+    for _ in range(more):
+        if not world.over:
+            go_on(world)
+    if not world.over:
+        world.checkpoint()
+        world.crash()
+    run_to_the_end(world, events=2_000)
+    assert world.status == "completed"
+    assert len(set(trained)) == len(trained), "trained twice"
+    tally = world.core.state.tally
+    assert tally.balanced
+    assert tally.trained == len(trained)
+    of_old = sum(prompt < start for prompt in trained)
+    assert all(prompt < start + 2 * new for prompt in trained)
+    gone = first.core.state.tally.leftover
+    of_new = tally.pulled - (pulled - gone)
+    passed_over = 2 * (after[1] - 1) * world.core.limits.skips_trailing
+    assert 2 * new - passed_over <= of_new <= 2 * new, "A5: all of the new data is pulled but trailing batches"
+    assert of_old == first.core.state.tally.trained

@@ -13,50 +13,24 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bookkeeping_helpers import config_of, group_of, prompts_with_data, random_moves, world_of
+from bookkeeping_helpers import group_of, prompts_with_data, random_moves
+from checkpoint_helpers import ORIGIN, rewrite_manifest, save_world, world_at, write_trainer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fsm.snapshot import restore
 from runtime import checkpoint
-from runtime.checkpoint import CheckpointRefused, list_checkpoints, load, load_latest, save
+from runtime.checkpoint import (
+    CheckpointRefused,
+    CheckpointTorn,
+    list_checkpoints,
+    load,
+    load_again,
+    newest_whole,
+    save,
+)
 from runtime.groups import RolloutGroup
 from specs.world import World
-
-SEED_OF_STEP = {0: 3, 1: 4, 2: 5}
-
-
-def world_at(step: int) -> World:
-    """A run with that many steps done, and groups ready or selected."""
-    world = world_of(config_of("ready_first", window=2), num_prompts=60)
-    for seed in range(1000):
-        random_moves(world, seed, 1)
-        if world.core.state.trainer.version == step and len(prompts_with_data(world)) >= 2:
-            return world
-    raise AssertionError(f"no such moment at step {step}")
-
-
-def write_trainer(version: int) -> Callable[[Path], None]:
-    def write(folder: Path) -> None:
-        folder.mkdir()
-        (folder / "model.safetensors").write_bytes(random.Random(version).randbytes(500))
-        (folder / "trainer.json").write_text(json.dumps({"version": version}))
-
-    return write
-
-
-def save_world(directory: Path, world: World, *, keep: int = 10, version: int | None = None) -> Path:
-    step = world.core.state.trainer.version
-    return save(
-        directory,
-        step=step,
-        control=json.loads(world.snapshot()),
-        groups={prompt: group_of(prompt, seed=step) for prompt in prompts_with_data(world)},
-        write_trainer=write_trainer(step if version is None else version),
-        task_state={"position": 7, "seed": 1},
-        random_states={"sampling": [1, 2, [3, None]]},
-        keep=keep,
-    )
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +53,12 @@ def same_group(one: RolloutGroup, other: RolloutGroup) -> bool:
     )
 
 
+def newest(directory: Path) -> checkpoint.Checkpoint | None:
+    found, torn = newest_whole(directory)
+    assert torn == []
+    return found
+
+
 def assert_is(loaded: checkpoint.Checkpoint | None, world: World) -> None:
     """The checkpoint is that of the world, in every part."""
     assert loaded is not None
@@ -87,6 +67,7 @@ def assert_is(loaded: checkpoint.Checkpoint | None, world: World) -> None:
     assert loaded.control == json.loads(world.snapshot())
     assert loaded.task_state == {"position": 7, "seed": 1}
     assert loaded.random_states == {"sampling": [1, 2, [3, None]]}
+    assert loaded.origin == ORIGIN
     assert loaded.groups.keys() == set(prompts_with_data(world))
     assert all(same_group(group, group_of(prompt, seed=step)) for prompt, group in loaded.groups.items())
     assert (loaded.trainer_dir / "model.safetensors").read_bytes() == random.Random(step).randbytes(500)
@@ -95,7 +76,8 @@ def assert_is(loaded: checkpoint.Checkpoint | None, world: World) -> None:
 def test_what_is_saved_comes_back_in_every_part(tmp_path: Path, worlds: dict[int, World]) -> None:
     path = save_world(tmp_path, worlds[1])
     assert_is(load(path), worlds[1])
-    assert_is(load_latest(tmp_path), worlds[1])
+    assert_is(newest(tmp_path), worlds[1])
+    assert_is(load_again(path), worlds[1])
     arrays = [rollout.logprobs for group in load(path).groups.values() for rollout in group.rollouts]
     assert arrays
     assert not any(array.flags.writeable for array in arrays)
@@ -118,9 +100,9 @@ def test_a_run_goes_on_from_a_checkpoint_and_its_balance_adds_up(tmp_path: Path)
     assert world.core.state.tally.balanced
 
 
-def test_there_is_no_latest_in_an_empty_or_missing_directory(tmp_path: Path) -> None:
-    assert load_latest(tmp_path) is None
-    assert load_latest(tmp_path / "missing") is None
+def test_there_is_no_newest_in_an_empty_or_missing_directory(tmp_path: Path) -> None:
+    assert newest(tmp_path) is None
+    assert newest(tmp_path / "missing") is None
 
 
 def test_the_newest_is_the_last_written_and_not_that_of_the_largest_step(
@@ -128,7 +110,7 @@ def test_the_newest_is_the_last_written_and_not_that_of_the_largest_step(
 ) -> None:
     save_world(tmp_path, worlds[2])
     save_world(tmp_path, worlds[1])
-    assert_is(load_latest(tmp_path), worlds[1])
+    assert_is(newest(tmp_path), worlds[1])
 
 
 def test_only_the_newest_are_kept(tmp_path: Path, worlds: dict[int, World]) -> None:
@@ -235,7 +217,7 @@ def test_a_kill_or_power_cut_at_any_point_leaves_the_old_checkpoint_or_the_new_o
             disk.lose_what_was_not_flushed(directory, random.Random(seed))
             steps = [load(path).step for path in list_checkpoints(directory)]
             assert steps in ([1, 0], [2, 1, 0], [2, 1])
-            loaded = load_latest(directory)
+            loaded = newest(directory)
             assert loaded is not None
             assert_is(loaded, worlds[loaded.step])
             outcomes.add(tuple(steps))
@@ -271,13 +253,13 @@ def test_a_save_that_fails_leaves_nothing_behind(
 @settings(
     max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True
 )
-def test_damage_of_any_file_is_refused_by_name_and_the_one_before_is_offered(
+def test_damage_of_any_file_is_told_by_name_and_the_one_before_is_the_newest_whole_one(
     data: st.DataObject, pair: Path, worlds: dict[int, World], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     directory = tmp_path_factory.mktemp("damaged") / "checkpoints"
     shutil.copytree(pair, directory)
-    newest, older = list_checkpoints(directory)
-    file = data.draw(st.sampled_from(sorted(path for path in newest.rglob("*") if path.is_file())))
+    damaged, older = list_checkpoints(directory)
+    file = data.draw(st.sampled_from(sorted(path for path in damaged.rglob("*") if path.is_file())))
     content = bytearray(file.read_bytes())
     match data.draw(st.sampled_from(["cut", "flip", "remove", "grow", "add", "swap"])):
         case "cut":
@@ -292,38 +274,62 @@ def test_damage_of_any_file_is_refused_by_name_and_the_one_before_is_offered(
         case "add":
             (file.parent / "model-00002.safetensors").write_bytes(b"x")
         case "swap":
-            other = older / file.relative_to(newest)
+            other = older / file.relative_to(damaged)
             if other.read_bytes() == content:
                 return
             shutil.copy(other, file)
-    with pytest.raises(CheckpointRefused) as refused:
-        load_latest(directory)
-    assert refused.value.path == newest
-    assert refused.value.before == older
-    assert str(newest) in str(refused.value)
-    assert f"{older.name}, is whole: move {newest.name} out of the directory" in str(refused.value)
-    assert_is(load(older), worlds[0])
+    with pytest.raises(CheckpointTorn) as refused:
+        load(damaged)
+    assert refused.value.path == damaged
+    assert str(damaged) in str(refused.value)
+    found, torn = newest_whole(directory)
+    assert_is(found, worlds[0])
+    assert [(error.path, error.reason) for error in torn] == [(damaged, refused.value.reason)]
 
 
-def test_the_offer_passes_over_torn_ones(tmp_path: Path, worlds: dict[int, World]) -> None:
+@pytest.mark.parametrize("file", ["manifest.json", "control.json", "state.json", "groups.json", "trainer/trainer.json"])
+@pytest.mark.parametrize("content", [None, b"", b"{}", b"null", b"[1]", b'{"format": null}', b"\xff\xfe", b"{"])
+def test_any_part_that_is_gone_empty_or_nonsense_makes_a_torn_checkpoint(
+    tmp_path: Path, worlds: dict[int, World], file: str, content: bytes | None
+) -> None:
+    """Also where the manifest agrees with it: its parts are not what is written."""
+    path = save_world(tmp_path, worlds[1])
+    if content is None:
+        (path / file).unlink()
+    else:
+        (path / file).write_bytes(content)
+        if file != "manifest.json":
+            rewrite_manifest(path)
+    with pytest.raises(CheckpointTorn) as torn:
+        load(path)
+    assert path.name in str(torn.value)
+
+
+def test_the_newest_whole_one_is_found_behind_torn_ones(tmp_path: Path, worlds: dict[int, World]) -> None:
     paths = [save_world(tmp_path, worlds[step]) for step in (0, 1, 2)]
     for path in paths[1:]:
         (path / "groups.safetensors").unlink()
-    with pytest.raises(CheckpointRefused, match=r"groups\.safetensors is missing") as refused:
-        load_latest(tmp_path)
-    assert refused.value.before == paths[0]
+    found, torn = newest_whole(tmp_path)
+    assert_is(found, worlds[0])
+    assert [(error.path, error.reason) for error in torn] == [
+        (paths[2], "groups.safetensors is missing"), (paths[1], "groups.safetensors is missing"),
+    ]  # fmt: skip
 
 
-def test_a_refusal_crosses_processes_with_its_offer(tmp_path: Path) -> None:
-    refused = CheckpointRefused(tmp_path / "b", "torn", tmp_path / "a")
-    back = pickle.loads(pickle.dumps(refused))
-    assert (back.path, back.reason, back.before, str(back)) == (refused.path, "torn", refused.before, str(refused))
+def test_a_checkpoint_of_an_evenstep_that_noted_no_origin_has_none(tmp_path: Path, worlds: dict[int, World]) -> None:
+    path = save_world(tmp_path, worlds[0])
+    state = json.loads((path / "state.json").read_text())
+    del state["origin"]
+    (path / "state.json").write_text(json.dumps(state))
+    rewrite_manifest(path)
+    assert load(path).origin is None
 
 
-def test_without_a_whole_one_before_it_the_refusal_says_to_start_anew(tmp_path: Path, worlds: dict[int, World]) -> None:
-    (save_world(tmp_path, worlds[0]) / "manifest.json").unlink()
-    with pytest.raises(CheckpointRefused, match=r"has no manifest\.json; there is no whole one .* start anew"):
-        load_latest(tmp_path)
+def test_a_refusal_crosses_processes(tmp_path: Path) -> None:
+    for refused in (CheckpointRefused(tmp_path / "b", "of another format"), CheckpointTorn(tmp_path / "b", "torn")):
+        back = pickle.loads(pickle.dumps(refused))
+        assert (type(back), back.path, back.reason) == (type(refused), refused.path, refused.reason)
+        assert str(back) == str(refused)
 
 
 def test_a_directory_of_another_format_is_refused_with_both_formats(tmp_path: Path, worlds: dict[int, World]) -> None:
@@ -333,6 +339,8 @@ def test_a_directory_of_another_format_is_refused_with_both_formats(tmp_path: Pa
         CheckpointRefused, match="format 'torchtune 3', and this evenstep reads 'evenstep checkpoint 1'"
     ):
         load(path)
+    with pytest.raises(CheckpointRefused, match="torchtune 3"):
+        newest_whole(tmp_path)
     with pytest.raises(CheckpointRefused, match="no such directory"):
         load(tmp_path / "checkpoint-000009-step-00000009")
 
@@ -364,6 +372,7 @@ def test_the_groups_must_be_just_those_ready_or_selected(tmp_path: Path, worlds:
             write_trainer=write_trainer(1),
             task_state={},
             random_states={},
+            origin=ORIGIN,
             keep=1,
         )
     assert list(tmp_path.iterdir()) == []
@@ -383,6 +392,7 @@ def test_a_state_that_would_come_back_as_another_is_refused(
             write_trainer=write_trainer(0),
             task_state=state,
             random_states={},
+            origin=ORIGIN,
             keep=1,
         )
 

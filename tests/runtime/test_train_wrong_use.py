@@ -34,6 +34,6 @@ def test_what_is_done_before_an_actor_can_tell_is_told(tmp_path: Path, monkeypat
     monkeypatch.setattr("runtime.run.ray_session", no_ray)
     told: list[Message] = []
     with pytest.raises(RuntimeError, match="no Ray here"):
-        run_training(load_settings(None), tmp_path / "run", resume=False, listener=told.append)
+        run_training(load_settings(None), tmp_path / "run", resume=None, listener=told.append)
     assert told == [Notice("checking the data, the model and the machine"), Notice("starting Ray")]
     assert not (tmp_path / "run").exists()

@@ -8,12 +8,18 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from fsm.setup import set_up
 from runtime.actors.naming import Names
 from runtime.controller import RunPlan
 from runtime.driving import drive
 from runtime.messages import Outcome
 from runtime.models.prepare import prepare_model
+from runtime.origin import origin_of
+from runtime.resume import ResumeRequest, find_resume_point
+from runtime.run import Start
 from runtime.settings import Settings, load_settings
+from runtime.starting import new_run_id
+from runtime.tasks.load import load_task
 
 SMALL = [
     "grpo.num_prompts_per_step=4",
@@ -55,11 +61,19 @@ def metrics_of(output: Path) -> list[dict[str, Any]]:
 def run(settings: Settings, model: Path, output: Path, listener: Any = lambda message: None, **plan: Any) -> Outcome:
     output.mkdir(exist_ok=True)
     names = Names(f"test-{next(_runs)}", settings.cluster.namespace)
-    held_out = settings.data.validation_size
+    start = start_of(settings, output if plan.get("resume", False) else None)
     return drive(
-        RunPlan(settings, names, settings.data.num_prompts, held_out, model, output, plan.get("resume", False)),
-        listener,
+        RunPlan(settings, names, start.num_prompts, start.held_out, model, output, start.origin, start.resume), listener
     )
+
+
+def start_of(settings: Settings, resumed: Path | None = None) -> Start:
+    """Of a new run, or of one that goes on in a directory. The machine and the data are not looked at."""
+    data, origin = settings.data, origin_of(settings, load_task(settings.data, "training"), new_run_id())
+    if resumed is None:
+        return Start(data.num_prompts, data.validation_size, origin, None)
+    point = find_resume_point(resumed, ResumeRequest(), origin, set_up(settings, data.num_prompts))
+    return Start(data.num_prompts, data.validation_size, point.origin, point)
 
 
 def adds_up(balance: dict[str, int]) -> bool:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from ray_helpers import ON_POLICY, run, settings_of
+from ray_helpers import ON_POLICY, run, settings_of, start_of
 
 from fsm.errors import ConfigError
 from runtime.messages import Message, Notice
@@ -93,10 +93,10 @@ def test_the_same_run_starts_anew_where_it_was_interrupted_before_it_began(tmp_p
         told.append(message.text if isinstance(message, Notice) else "")
 
     with pytest.raises(InterruptedAtStart, match="it may be started again"):
-        run_on_ray(settings, output, 4, 0, False, interrupt)
+        run_on_ray(settings, output, start_of(settings), interrupt)
     assert (output / "config.yaml").exists()
     assert list(output_problems(output, resume=False)) == []
-    assert run_on_ray(settings, output, 4, 0, False, tell).status == "completed"
+    assert run_on_ray(settings, output, start_of(settings), tell).status == "completed"
     assert any("never began: removed its config.yaml, model" in text for text in told)
     assert "is not empty" in next(output_problems(output, resume=False))
 
@@ -109,6 +109,7 @@ def test_the_same_run_starts_anew_where_it_was_interrupted_before_it_began(tmp_p
     ],
 )
 def test_a_run_that_is_refused_leaves_no_directory(overrides: dict[str, str], says: str, tmp_path: Path) -> None:
+    settings = settings_of(overrides, steps=1)
     with pytest.raises(ConfigError, match=says):
-        run_on_ray(settings_of(overrides, steps=1), tmp_path / "run", 8, 16, False, lambda message: None)
+        run_on_ray(settings, tmp_path / "run", start_of(settings), lambda message: None)
     assert not (tmp_path / "run").exists()
