@@ -30,7 +30,7 @@ from runtime.data_plane import open_data_plane
 from runtime.explaining.live import Standing
 from runtime.failures import failure_said
 from runtime.messages import Message, Notice, Outcome, Status
-from runtime.metric_writers import close_writers, open_writers
+from runtime.metric_writers import MetricsWriter, close_writers, open_writers
 from runtime.metrics import StepMeter
 from runtime.pumps.clock import ClockPump
 from runtime.pumps.generation import GenerationPump
@@ -45,6 +45,7 @@ from runtime.summary import balance_sheet, closed_steps
 from runtime.tracing.header import make_header
 from runtime.tracing.parts import trace_path
 from runtime.tracing.writer import Trace
+from runtime.unwritten import FileNotWritten, writing
 
 STANDING_INTERVAL_S = 1.0
 """Where the run stands is told at least so often."""
@@ -210,7 +211,7 @@ class Controller:
             wandb_project=settings.logger.wandb_project,
             run_name=plan.names.run,
         )
-        closing.callback(close_writers, writers)
+        closing.callback(self._close, writers)
         incarnation = 0 if resumed is None else resumed.control["incarnation"] + 1
         header = make_header(
             settings,
@@ -219,7 +220,15 @@ class Controller:
             snapshot=None if resumed is None else resumed.control,
             incarnation=incarnation,
         )
-        trace = closing.enter_context(Trace(trace_path(plan.output, incarnation), header, settings.trace))
+        loop = asyncio.get_running_loop()
+
+        def trace_refused(error: FileNotWritten) -> None:
+            """Told on the thread that writes the trace."""
+            loop.call_soon_threadsafe(self._tell, Notice(str(error)))
+
+        path = trace_path(plan.output, incarnation)
+        with writing(path, "the run has not begun"):
+            trace = closing.enter_context(Trace(path, header, settings.trace, trace_refused))
         self._trace = trace.path if settings.trace.enabled else None
         recorder = RunRecorder(StepMeter(setup.limits, time.monotonic()), writers, trace, self._tell)
         if resumed is None:
@@ -239,6 +248,13 @@ class Controller:
         for notice in core.notices:
             self._tell(Notice(notice))
         return core, recorder
+
+    def _close(self, writers: list[MetricsWriter]) -> None:
+        """Close the writers. Metrics that the disk refuses are told, and cost the run nothing else."""
+        try:
+            close_writers(writers)
+        except FileNotWritten as error:
+            self._tell(Notice(str(error)))
 
     async def _drive(self, control: Control, pumps: Pumps, fleet: Fleet, recorder: RunRecorder) -> Outcome:
         """Validate, run the core to its end, validate again."""

@@ -9,9 +9,11 @@ from runtime.checkpoint import CheckpointRefused
 from runtime.generation.errors import PolicyNotFinite, RequestRefused, UnsupportedModel
 from runtime.metric_writers import MetricsBackendMissing
 from runtime.tasks.errors import DataFailure, TaskError
+from runtime.unwritten import FileNotWritten
 
 SELF_EXPLANATORY = (
     DataFailure, TaskError, CheckpointRefused, RequestRefused, UnsupportedModel, PolicyNotFinite, MetricsBackendMissing,
+    FileNotWritten,
 )  # fmt: skip
 """Errors of actors that say who is to blame and what to do; where they were raised helps nobody."""
 

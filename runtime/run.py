@@ -34,6 +34,7 @@ from runtime.tasks.errors import TaskError
 from runtime.tasks.load import load_task
 from runtime.tracing.on_signal import on_sigusr1
 from runtime.transfer_queue.installed import TransferQueueMissing, check_transfer_queue_installed
+from runtime.unwritten import FileNotWritten, writing
 
 if TYPE_CHECKING:
     from runtime.controller import RunPlan
@@ -148,7 +149,10 @@ def run_training(settings: Settings, output: Path, *, resume: bool, listener: Li
     if outcome.checkpoint is not None:
         places["checkpoint"] = outcome.checkpoint
     if settings.logger.plot and outcome.closed:
-        places["plot"] = plot_run(output / METRICS_FILE, output / "plot.png")
+        try:
+            places["plot"] = plot_run(output / METRICS_FILE, output / "plot.png")
+        except FileNotWritten as error:
+            listener(Notice(str(error)))
     summary = make_summary(
         accuracy_before=outcome.accuracy_before,
         accuracy_after=outcome.accuracy_after,
@@ -190,7 +194,11 @@ def run_on_ray(
             listener(Notice(f"the last run that started in {output} never began: removed its {', '.join(removed)}"))
         model_directory = _prepare_model(settings, output / MODEL, listener)
         config = yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False)
-        (output / CONFIG).write_text(config, encoding="utf-8")
+        try:
+            with writing(output / CONFIG, "the run has not begun"):
+                (output / CONFIG).write_text(config, encoding="utf-8")
+        except FileNotWritten as error:
+            raise ConfigError(f"the run cannot start: {error}") from None
         plan = RunPlan(settings, names, num_prompts, held_out, model_directory, output.resolve(), resume)
         with _sigterm_interrupts():
             return drive(plan, listener)

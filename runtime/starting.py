@@ -17,6 +17,7 @@ from typing import IO
 from fsm.errors import ConfigError
 from runtime.metric_writers import METRICS_FILE
 from runtime.tracing.parts import trace_path
+from runtime.unwritten import writing
 
 MARK = "not-begun"
 CONFIG, MODEL = "config.yaml", "model"
@@ -127,4 +128,5 @@ def _removed(output: Path) -> list[str]:
 
 def begun_in(output: Path) -> None:
     """Take the mark away: what is there from now on is a run's."""
-    (output / MARK).unlink(missing_ok=True)
+    with writing(output / MARK, "the run has not begun"):
+        (output / MARK).unlink(missing_ok=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 import ray
 from ray.actor import ActorHandle
+from ray.exceptions import RayTaskError
 
 from runtime.actors.naming import Names, start_actor, trainer_resources
 from runtime.actors.trainer_rank import Resumed, TrainerRank
@@ -17,6 +18,7 @@ from runtime.collective.meeting import MeetingPoint
 from runtime.data_plane import DataPlane
 from runtime.settings import Settings
 from runtime.training.step_metrics import StepMetrics
+from runtime.unwritten import FileNotWritten
 from runtime.weight_sync import Published
 
 Json = dict[str, Any]
@@ -69,9 +71,14 @@ class TrainerGroup:
 
     async def checkpoint(self, directory: Path, control: Json, rows: Sequence[tuple[int, Row]], keep: int) -> Path:
         """See TrainerPort."""
-        staged = await self._ranks[0].stage.remote(directory)
-        await self._all("save", staged)
-        path: Path = await self._ranks[0].commit.remote(staged, control, rows, keep)
+        try:
+            staged = await self._ranks[0].stage.remote(directory)
+            await self._all("save", staged)
+            path: Path = await self._ranks[0].commit.remote(staged, control, rows, keep)
+        except RayTaskError as error:
+            if isinstance(error.cause, FileNotWritten):
+                raise error.cause from None
+            raise
         return path
 
     async def resume(self, directory: Path) -> Resumed:

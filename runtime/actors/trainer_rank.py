@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from runtime import checkpoint
+from runtime.actors.saving import saving
 from runtime.answers import ChunkReport, Row
 from runtime.collective.meeting import MeetingPoint
 from runtime.data_plane import DataPlane
@@ -115,29 +116,35 @@ class TrainerRank:
         return self._weights.publish(weights, version) if self._trainer.ranks.rank == 0 else None
 
     def stage(self, directory: Path) -> Path:
-        """First rank: a folder to save a checkpoint in."""
-        return checkpoint.stage(directory)
+        """First rank: a folder to save a checkpoint in. Raises FileNotWritten."""
+        with saving(directory, None):
+            return checkpoint.stage(directory)
 
     def save(self, staged: Path) -> None:
-        """Every rank: model, optimizer and torch's random state."""
-        self._trainer.save(staged / checkpoint.TRAINER)
+        """Every rank: model, optimizer and torch's random state. Raises FileNotWritten."""
+        with saving(staged.parent, staged):
+            self._trainer.save(staged / checkpoint.TRAINER)
 
     def commit(self, staged: Path, control: Json, rows: Sequence[tuple[int, Row]], keep: int) -> Path:
-        """First rank: complete the checkpoint with the core's snapshot and the data of groups. Returns its path."""
+        """First rank: complete the checkpoint with the core's snapshot and the data of groups. Returns its path.
+
+        Raises FileNotWritten.
+        """
         groups = {}
         for (prompt, _), group in zip(rows, self._plane.get([row for _, row in rows]), strict=True):
             if isinstance(group, str):
                 raise RuntimeError(f"no checkpoint: the data of prompt {prompt} cannot be read: {group}")
             groups[prompt] = group
-        return checkpoint.commit(
-            staged,
-            step=self._trainer.version,
-            control=control,
-            groups=groups,
-            task_state={"seed": self._settings.data.seed},
-            random_states={"seed": self._settings.seed},
-            keep=keep,
-        )
+        with saving(staged.parent, staged):
+            return checkpoint.commit(
+                staged,
+                step=self._trainer.version,
+                control=control,
+                groups=groups,
+                task_state={"seed": self._settings.data.seed},
+                random_states={"seed": self._settings.seed},
+                keep=keep,
+            )
 
     def load(self, trainer_directory: Path) -> int:
         """Every rank: go on from a checkpoint. Returns the version."""

@@ -47,6 +47,7 @@ def train(
     from runtime.progress import open_progress
     from runtime.run import InterruptedAtStart, RunFailed, run_training
     from runtime.summary import print_summary
+    from runtime.unwritten import FileNotWritten, writing
 
     console = Console()
     try:
@@ -57,6 +58,8 @@ def train(
                 f"--summary {summary}: there is no directory {summary.resolve().parent}, so the end of the run could "
                 f"not be written; make it, or name another file"
             )
+        if summary is not None and summary.is_dir():
+            raise ConfigError(f"--summary {summary} is a directory; name a file")
         seeds = [] if seed is None else [f"seed={seed}", f"data.seed={seed}"]
         settings = load_settings(config, [*(overrides or ()), *seeds])
         directory = output or Path("runs") / time.strftime("%Y%m%d-%H%M%S")
@@ -75,9 +78,17 @@ def train(
         typer.echo("evenstep train: interrupted before it could end in good order", err=True)
         raise typer.Exit(INTERRUPTED) from None
     outcome = result.outcome
+    unwritten: FileNotWritten | None = None
     if summary is not None:
-        write_json_aside(summary.resolve(), result.as_json())
+        try:
+            with writing(summary, "what it would say is printed here, in short"):
+                write_json_aside(summary.resolve(), result.as_json())
+        except FileNotWritten as error:
+            unwritten = error
     says = outcome.status if outcome.error is None else f"{outcome.status}: {outcome.error}"
     print_summary(result.summary, console, outcome=says, places=result.places)
     sys.stdout.flush()
+    if unwritten is not None:
+        typer.echo(f"evenstep train: {unwritten}", err=True)
+        raise typer.Exit(EXIT_CODES[outcome.status] or STOPPED)
     raise typer.Exit(EXIT_CODES[outcome.status])
