@@ -40,6 +40,7 @@ from runtime.pumps.sync import SyncPump
 from runtime.pumps.training import TrainingPump
 from runtime.run_recorder import RunRecorder
 from runtime.settings import Settings
+from runtime.shared_output import SharedOutput
 from runtime.starting import begun_in
 from runtime.summary import balance_sheet, closed_steps
 from runtime.tracing.header import make_header
@@ -71,8 +72,9 @@ class RunPlan:
 class Controller:
     """One run. `run` is called once."""
 
-    def __init__(self, plan: RunPlan) -> None:
+    def __init__(self, plan: RunPlan, shared: SharedOutput) -> None:
         self._plan = plan
+        self._shared = shared
         self._messages: list[Message] = []
         """To be told."""
         self._news = asyncio.Event()
@@ -137,6 +139,7 @@ class Controller:
 
     async def _run(self) -> Outcome:
         plan, settings = self._plan, self._plan.settings
+        self._shared.look("the controller")
         setup = set_up(settings, plan.num_prompts)
         async with AsyncExitStack() as closing:
             plane, plane_actors = open_data_plane(settings.data_plane, plan.names)
@@ -163,6 +166,7 @@ class Controller:
                 )
             )
             fleet.start()
+            await trainer.look(self._shared)
             await trainer.open()
             resumed = await trainer.resume(plan.output / CHECKPOINTS) if plan.resume else None
 

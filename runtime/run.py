@@ -28,6 +28,7 @@ from runtime.plot import plot_run
 from runtime.preflight import Counted, needs_of, preflight
 from runtime.ray_session import ray_session
 from runtime.settings import SMOLLM2, TINY, Settings, TransferQueuePlaneConfig
+from runtime.shared_output import SharedOutput, shared_output
 from runtime.starting import CONFIG, MODEL, starting_in
 from runtime.summary import Summary, make_summary
 from runtime.tasks.errors import TaskError
@@ -222,17 +223,24 @@ def _sigterm_interrupts() -> Iterator[None]:
 
 
 def drive(plan: RunPlan, listener: Listener) -> Outcome:
+    """As `_drive`, in a directory that all processes of the run must see."""
+    with shared_output(plan.output) as shared:
+        return _drive(plan, shared, listener)
+
+
+def _drive(plan: RunPlan, shared: SharedOutput, listener: Listener) -> Outcome:
     """Start a controller on the Ray session that is there, and hear it out. See `run_training` for interrupts.
 
-    Raises RunFailed.
+    Raises ConfigError for what an actor refuses before the run begins, and RunFailed.
     """
     import ray
     from ray.exceptions import RayError
 
-    from runtime.actors.naming import start_actor
+    from runtime.actors.naming import on_this_node, start_actor
     from runtime.controller import Controller
 
-    controller = start_actor(Controller, {**plan.names.options("controller"), "num_cpus": 0}, plan)
+    options = {**plan.names.options("controller"), "num_cpus": 0, "scheduling_strategy": on_this_node()}
+    controller = start_actor(Controller, options, plan, shared)
     stream: Any = controller.run.remote()
     interrupted = False
     dumping = on_sigusr1(lambda: ray.get(controller.dump_trace.remote()))
@@ -259,11 +267,13 @@ def drive(plan: RunPlan, listener: Listener) -> Outcome:
         ray.kill(controller)
 
 
-def _failed(error: BaseException) -> RunFailed:
+def _failed(error: BaseException) -> EvenstepError:
     """What ended the run, out of the errors of the actors that it went through."""
     from runtime.failures import SELF_EXPLANATORY, first_cause
 
     cause = first_cause(error)
+    if isinstance(cause, ConfigError):
+        return ConfigError(str(cause))
     return RunFailed(f"the run failed: {cause if isinstance(cause, SELF_EXPLANATORY) else error}")
 
 
@@ -272,12 +282,15 @@ def _prepare_model(settings: Settings, directory: Path, listener: Listener) -> P
     import ray
     from ray.exceptions import RayError
 
+    from runtime.actors.naming import on_this_node
+
     def prepare(settings: Settings, directory: Path) -> tuple[Counted, Path | None]:
         from runtime.models.prepare import prepare
 
         return prepare(settings, directory)
 
-    task: Any = ray.remote(num_cpus=1, max_calls=1)(prepare)
+    # It writes to the run's directory. The node of this process may have no CPU to give, as a cluster's head often has.
+    task: Any = ray.remote(num_cpus=0, max_calls=1, scheduling_strategy=on_this_node())(prepare)
     try:
         counted, prepared = ray.get(task.remote(settings, directory.resolve()))
     except RayError as error:

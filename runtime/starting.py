@@ -16,6 +16,7 @@ from typing import IO
 
 from fsm.errors import ConfigError
 from runtime.metric_writers import METRICS_FILE
+from runtime.shared_output import TOKEN_FILE
 from runtime.tracing.parts import trace_path
 from runtime.unwritten import writing
 
@@ -26,7 +27,7 @@ _SAYS = "The run in this directory has not begun: the next `evenstep train --out
 
 def _made_at_start(output: Path) -> set[str]:
     """Names of all that is made there before a run begins."""
-    return {MARK, CONFIG, MODEL, METRICS_FILE, trace_path(output, 0).name, "tensorboard", "wandb"}
+    return {MARK, CONFIG, MODEL, METRICS_FILE, TOKEN_FILE, trace_path(output, 0).name, "tensorboard", "wandb"}
 
 
 def start_problems(output: Path) -> Iterator[str]:

@@ -17,6 +17,7 @@ from runtime.answers import ChunkReport, Row
 from runtime.collective.meeting import MeetingPoint
 from runtime.data_plane import DataPlane
 from runtime.settings import Settings
+from runtime.shared_output import SharedOutput
 from runtime.training.step_metrics import StepMetrics
 from runtime.unwritten import FileNotWritten
 from runtime.weight_sync import Published
@@ -40,6 +41,11 @@ class TrainerGroup:
         ]
         self._published: Published | None = None
         """The newest."""
+
+    async def look(self, shared: SharedOutput) -> None:
+        """Raise OutputNotShared unless every rank sees the run's directory."""
+        calls = [rank.look.remote(shared, f"trainer rank {number}") for number, rank in enumerate(self._ranks)]
+        await asyncio.gather(*calls)
 
     async def open(self) -> None:
         """Load the model on every rank."""

@@ -22,6 +22,7 @@ from runtime.collective.meeting import MeetingPoint
 from runtime.data_plane import DataPlane
 from runtime.groups import RolloutGroup
 from runtime.settings import Settings
+from runtime.shared_output import SharedOutput
 from runtime.training.step_metrics import StepMetrics
 from runtime.weight_sync import Publication, make_publisher
 
@@ -56,6 +57,10 @@ class TrainerRank:
         self._store: TCPStore | None = None
         """At which the ranks meet, where this is the first of several."""
         self._trainer: StepTrainer
+
+    def look(self, shared: SharedOutput, who: str) -> None:
+        """Raise OutputNotShared unless this process sees the run's directory."""
+        shared.look(who)
 
     def meeting_point(self) -> MeetingPoint:
         """Open the store at which the ranks meet, at this machine's address and there alone."""
