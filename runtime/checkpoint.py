@@ -31,9 +31,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-from runtime.checkpoint_names import CHECKPOINTS as CHECKPOINTS
-from runtime.checkpoint_names import list_checkpoints as list_checkpoints
-from runtime.checkpoint_names import serial_of
+from runtime.checkpoint_names import list_checkpoints, serial_of
 from runtime.durable import Json, sha256_of, sync_path, sync_tree, write_json
 from runtime.group_file import read_groups, write_groups
 from runtime.groups import RolloutGroup

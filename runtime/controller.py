@@ -26,14 +26,14 @@ from runtime.actors.fleet import Fleet
 from runtime.actors.naming import Names, start_actor
 from runtime.actors.reward_worker import RewardWorker, verdict_threads
 from runtime.actors.trainer_group import TrainerGroup
-from runtime.checkpoint import CHECKPOINTS
+from runtime.checkpoint_names import CHECKPOINTS
 from runtime.control import Control
 from runtime.data_plane import open_data_plane
 from runtime.ending import End, Interrupted, Kept, Life, ended_by, keep, outcome_of
 from runtime.explaining.live import Standing
 from runtime.failures import InterruptedAtStart, failure_of
 from runtime.messages import Ending, Message, Notice, Outcome
-from runtime.metric_writers import close_writers, open_writers
+from runtime.metric_writers import MetricsWriter, close_writers, open_writers
 from runtime.metrics import StepMeter
 from runtime.origin import Origin
 from runtime.pumps.clock import ClockPump
@@ -46,10 +46,12 @@ from runtime.resume import ResumePoint
 from runtime.run_recorder import RunRecorder
 from runtime.saving import CLOSING_SHARE, STEP_SHARE
 from runtime.settings import Settings
+from runtime.shared_output import SharedOutput
 from runtime.starting import begun_in, write_config, write_run_id
 from runtime.tracing.header import make_header
 from runtime.tracing.parts import next_incarnation, trace_path
 from runtime.tracing.writer import Trace
+from runtime.unwritten import FileNotWritten, writing
 from runtime.watchdog import watch
 
 T = TypeVar("T")
@@ -80,8 +82,9 @@ class RunPlan:
 class Controller:
     """One run. `run` is called once."""
 
-    def __init__(self, plan: RunPlan) -> None:
+    def __init__(self, plan: RunPlan, shared: SharedOutput) -> None:
         self._plan = plan
+        self._shared = shared
         self._messages: list[Message] = []
         """To be told."""
         self._news = asyncio.Event()
@@ -196,6 +199,7 @@ class Controller:
     async def _begin(self, closing: AsyncExitStack) -> Life:
         """Make all actors, and give every generation worker the weights. From then on the run has begun."""
         plan, settings = self._plan, self._plan.settings
+        self._shared.look("the controller")
         setup = set_up(settings, plan.num_prompts)
         plane, plane_actors = open_data_plane(settings.data_plane, plan.names)
         rewards = [
@@ -229,6 +233,7 @@ class Controller:
             )
         )
         fleet.start()
+        await trainer.look(self._shared)
         await trainer.open()
         self._progressed()
         resumed = None if plan.resume is None else await trainer.resume(plan.resume.checkpoint)
@@ -287,7 +292,7 @@ class Controller:
             wandb_project=settings.logger.wandb_project,
             run_name=plan.names.run,
         )
-        closing.callback(close_writers, writers)
+        closing.callback(self._close, writers)
         control = None if plan.resume is None else plan.resume.control
         incarnation = 0 if control is None else next_incarnation(plan.output, control["incarnation"])
         header = make_header(
@@ -297,7 +302,15 @@ class Controller:
             snapshot=control,
             incarnation=incarnation,
         )
-        trace = closing.enter_context(Trace(trace_path(plan.output, incarnation), header, settings.trace))
+        loop = asyncio.get_running_loop()
+
+        def trace_refused(error: FileNotWritten) -> None:
+            """Told on the thread that writes the trace."""
+            loop.call_soon_threadsafe(self._tell, Notice(str(error)))
+
+        path = trace_path(plan.output, incarnation)
+        with writing(path, "the run has not begun"):
+            trace = closing.enter_context(Trace(path, header, settings.trace, trace_refused))
         recorder = RunRecorder(StepMeter(setup.limits, time.monotonic()), writers, trace, self._tell)
         if control is None:
             core = Core(setup, observer=recorder.observe)
@@ -316,6 +329,13 @@ class Controller:
         for notice in core.notices:
             self._tell(Notice(notice))
         return core, recorder, trace.path if settings.trace.enabled else None
+
+    def _close(self, writers: list[MetricsWriter]) -> None:
+        """Close the writers. Metrics that the disk refuses are told, and cost the run nothing else."""
+        try:
+            close_writers(writers)
+        except FileNotWritten as error:
+            self._tell(Notice(str(error)))
 
     async def _live(self, life: Life) -> None:
         """Validate, and run the core to its end."""

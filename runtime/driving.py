@@ -7,11 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from fsm.errors import ConfigError
 from runtime.explaining.live import Standing
 from runtime.failures import InterruptedAtStart, RunFailed, failure_of
 from runtime.messages import Ending, Message, Notice, Outcome, StepDone
 from runtime.processes import within
 from runtime.saving import CLOSING_SHARE, HEARING_SHARE
+from runtime.shared_output import SharedOutput, shared_output
 from runtime.tracing.on_signal import on_sigusr1
 
 if TYPE_CHECKING:
@@ -62,21 +64,28 @@ class _NoOutcome(Exception):
 
 
 def drive(plan: RunPlan, listener: Listener) -> Outcome:
+    """As `_drive`, in a directory that all processes of the run must see."""
+    with shared_output(plan.output) as shared:
+        return _drive(plan, shared, listener)
+
+
+def _drive(plan: RunPlan, shared: SharedOutput, listener: Listener) -> Outcome:
     """Start a controller on the Ray session that is there, and hear it out.
 
     A KeyboardInterrupt ends the run early; a second one at once, with what is known by then. Whatever becomes of the
     controller, a run that had begun has an Outcome, within `cluster.shutdown_timeout_s` of its end (W3).
-    Raises what ended a run that had not begun: RunFailed, or InterruptedAtStart.
+    Raises what ended a run that had not begun: RunFailed, InterruptedAtStart, or the ConfigError of an actor.
     """
     import ray
     from ray.exceptions import RayError
 
-    from runtime.actors.naming import start_actor
+    from runtime.actors.naming import on_this_node, start_actor
     from runtime.controller import Controller
 
     timeout_s = plan.settings.cluster.shutdown_timeout_s
     heard = _Heard(HEARING_SHARE * timeout_s)
-    controller = start_actor(Controller, {**plan.names.options("controller"), "num_cpus": 0}, plan)
+    options = {**plan.names.options("controller"), "num_cpus": 0, "scheduling_strategy": on_this_node()}
+    controller = start_actor(Controller, options, plan, shared)
     stream: Any = controller.run.remote()
     dumping = on_sigusr1(lambda: ray.get(controller.dump_trace.remote()))
     try:
@@ -120,11 +129,13 @@ def _hear_out(stream: Any, heard: _Heard, listener: Listener) -> Outcome:
 def _outcome_without_controller(heard: _Heard, error: Exception) -> Outcome:
     """What is known of the end of a run whose controller died, or is silent.
 
-    Raises RunFailed or InterruptedAtStart where the run had not begun.
+    Raises RunFailed, InterruptedAtStart or a ConfigError where the run had not begun.
     """
     failure = failure_of(error)
     if heard.ending is not None:
         return replace(heard.ending, lost=(*heard.ending.lost, failure.says))
+    if not heard.began and isinstance(failure.cause, ConfigError):
+        raise ConfigError(failure.says)
     if not heard.began:
         raise InterruptedAtStart if heard.interrupted else RunFailed(failure.says, failure.traceback)
     return Outcome(

@@ -13,7 +13,7 @@ from fsm.errors import EvenstepError, InvariantBroken, RunStopped
 from fsm.trainer import TrainerState
 from runtime.actors.fleet import Fleet
 from runtime.actors.trainer_group import TrainerGroup
-from runtime.checkpoint import CHECKPOINTS
+from runtime.checkpoint_names import CHECKPOINTS
 from runtime.control import Control
 from runtime.failures import failure_of
 from runtime.messages import Outcome, Status

@@ -44,17 +44,19 @@ class Failure(NamedTuple):
     says: str
     """One line; or what an error that explains itself says."""
     traceback: str | None
+    cause: BaseException
+    """What was raised first."""
 
 
 def failure_of(error: BaseException) -> Failure:
     """What an error says, out of the errors of the actors that it went through."""
     cause = _cause(error)
     if isinstance(cause, _SELF_EXPLANATORY) and not isinstance(cause, InvariantBroken):
-        return Failure(str(cause), None)
+        return Failure(str(cause), None, cause)
     says = " ".join(str(cause).split())
     if len(says) > _LINE_MAX:
         says = f"{says[:_LINE_MAX]} …"
-    return Failure(f"{type(cause).__name__}: {says}", "".join(traceback.format_exception(error)))
+    return Failure(f"{type(cause).__name__}: {says}", "".join(traceback.format_exception(error)), cause)
 
 
 def _cause(error: BaseException) -> BaseException:

@@ -7,13 +7,16 @@ with `step` (the version that was validated), `time_s`, `accuracy`, and what els
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from fsm.errors import ConfigError
+from runtime.unwritten import writing
 
 METRICS_FILE = "metrics.jsonl"
 Kind = Literal["step", "validation"]
@@ -58,13 +61,13 @@ class MetricsWriter(Protocol):
     """Takes records, one at a time, in order of steps for each kind."""
 
     def write(self, kind: Kind, record: Record) -> None:
-        """One record; it has a `step`."""
+        """One record; it has a `step`. Raises FileNotWritten, after which the next record may be written."""
 
     def stands(self, standing: Record) -> None:
         """Where the run stands, about once a second; of use where the latest values are served."""
 
     def close(self) -> None:
-        """Everything is written, and what was opened is closed."""
+        """Everything is written, and what was opened is closed. Raises FileNotWritten."""
 
 
 def open_writers(
@@ -88,6 +91,7 @@ def open_writers(
 
     Raises:
         MetricsBackendMissing: A package is missing; the message says what to install. Nothing is left open.
+        FileNotWritten: metrics.jsonl can't be opened.
         OSError: The port is taken.
     """
     writers: list[MetricsWriter] = []
@@ -126,22 +130,50 @@ def scalars(record: Record) -> Iterator[tuple[str, float]]:
 
 
 class JsonlWriter:
-    """One JSON line a record, flushed at once, appended to what a resumed run finds."""
+    """One JSON line a record, written at once, appended to what a resumed run finds.
+
+    Lines that the disk refuses are kept, and written before the next one; the file never ends in half a line.
+    """
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("a", encoding="utf-8")
+        """Raises FileNotWritten."""
+        self._path = path
+        with writing(path, "the run has not begun"):
+            self._file = path.open("ab", buffering=0)
+        self._waiting: list[bytes] = []
+        """Lines that are not in the file."""
 
     def write(self, kind: Kind, record: Record) -> None:
         """See MetricsWriter."""
-        self._file.write(json.dumps({"kind": kind, **record}, ensure_ascii=False) + "\n")
-        self._file.flush()
+        line = json.dumps({"kind": kind, **record}, ensure_ascii=False) + "\n"
+        self._waiting.append(line.encode("utf-8", "surrogateescape"))
+        with writing(self._path, "the run goes on, and its lines are kept until the disk takes them"):
+            self._write_out()
+
+    def _write_out(self) -> None:
+        while self._waiting:
+            rest = memoryview(self._waiting[0])
+            whole = os.fstat(self._file.fileno()).st_size
+            try:
+                while rest:  # the system may take a part before it refuses the rest
+                    rest = rest[self._file.write(rest) :]
+            except OSError:
+                with suppress(OSError):  # a device has no length
+                    self._file.truncate(whole)
+                raise
+            del self._waiting[0]
 
     def stands(self, standing: Record) -> None:
         """Nothing: a step's record has what is kept."""
 
     def close(self) -> None:
         """See MetricsWriter."""
-        self._file.close()
+        try:
+            lost = f"{len(self._waiting)} lines of it are lost, and those before are whole"
+            with writing(self._path, lost):
+                self._write_out()
+        finally:
+            self._file.close()
 
 
 class TensorBoardWriter:
@@ -149,20 +181,24 @@ class TensorBoardWriter:
 
     def __init__(self, directory: Path) -> None:
         module = _import("torch.utils.tensorboard", *_TENSORBOARD)
-        self._writer = module.SummaryWriter(log_dir=str(directory))
+        self._directory = directory
+        with writing(directory, "the run has not begun"):
+            self._writer = module.SummaryWriter(log_dir=str(directory))
 
     def write(self, kind: Kind, record: Record) -> None:
         """See MetricsWriter."""
-        for name, value in scalars(record):
-            if name != "step":
-                self._writer.add_scalar(f"{kind}/{name}", value, global_step=record["step"])
+        with writing(self._directory, "the run goes on, and metrics.jsonl has the same figures"):
+            for name, value in scalars(record):
+                if name != "step":
+                    self._writer.add_scalar(f"{kind}/{name}", value, global_step=record["step"])
 
     def stands(self, standing: Record) -> None:
         """Nothing: a step's record has what is kept."""
 
     def close(self) -> None:
         """See MetricsWriter."""
-        self._writer.close()
+        with writing(self._directory, "metrics.jsonl has the same figures"):
+            self._writer.close()
 
 
 class PrometheusWriter:

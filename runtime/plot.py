@@ -12,6 +12,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from runtime.unwritten import FileNotWritten, writing
+
 INK, QUIET = "#24292f", "#6e7781"
 REWARD, ACCURACY, ZERO_VARIANCE = "#0072b2", "#d55e00", "#7f7f7f"  # Okabe and Ito: told apart by everybody
 SMOOTHED_OVER = 25
@@ -38,10 +40,20 @@ class RunCurves(NamedTuple):
 
 
 def plot_run(metrics: Path, picture: Path, *, title: str = "") -> Path:
-    """Draw metrics.jsonl to a PNG and return its path. Raises ValueError where no step is in the file."""
-    curves = read_curves(metrics)
-    if not curves.reward.steps:
-        raise ValueError(f"{metrics} has no step to draw")
+    """Draw metrics.jsonl to a PNG and return its path.
+
+    Raises FileNotWritten: no step is in the file, as where the disk refused it, or the disk refuses the picture.
+    """
+    kept = "a picture is all that is missing"
+    with writing(picture, kept):
+        curves = read_curves(metrics)
+        if not curves.reward.steps:
+            raise FileNotWritten(picture, f"{metrics} has no step to draw", kept)
+        _draw_run(curves, picture, title)
+    return picture
+
+
+def _draw_run(curves: RunCurves, picture: Path, title: str) -> None:
     figure = Figure(figsize=(10.5, 4.2), dpi=130, layout="constrained")
     FigureCanvasAgg(figure)
     minutes = max(curves.reward.seconds) >= 600
@@ -58,7 +70,6 @@ def plot_run(metrics: Path, picture: Path, *, title: str = "") -> Path:
         figure.suptitle(title, x=0.01, ha="left", fontsize=11, color=INK)
     picture.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(picture, format="png", metadata={"Software": "evenstep"})
-    return picture
 
 
 def read_curves(metrics: Path) -> RunCurves:

@@ -27,7 +27,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from runtime.checkpoint_names import CHECKPOINTS
 from runtime.machine import Machine, this_machine
+from runtime.metric_writers import METRICS_FILE
 from runtime.model_directory import TINY, ModelDirectoryProblem, ModelSize, inspect_model
 from runtime.settings import (
     CollectiveSyncConfig,
@@ -36,7 +38,7 @@ from runtime.settings import (
     TransferQueuePlaneConfig,
     WeightSyncConfig,
 )
-from runtime.starting import resume_problems, start_problems
+from runtime.starting import CONFIG, MODEL, resume_problems, start_problems
 from runtime.tasks.config import DataConfig
 from runtime.tasks.errors import DataFailure, TaskError
 from runtime.tasks.load import load_task
@@ -44,6 +46,8 @@ from runtime.tasks.split import Split
 
 INTERPRETER_BYTES, RAY_BYTES, REWARD_WORKER_BYTES = 200_000_000, 400_000_000, 100_000_000
 _GIB = 2**30
+_FILES, _FOLDERS = (CONFIG, METRICS_FILE, "plot.png"), (CHECKPOINTS, MODEL, "tensorboard", "wandb")
+"""Names in a run's directory that it writes to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +198,25 @@ def output_problems(output: Path, *, resume: bool) -> Iterator[str]:
     except OSError as error:
         yield f"{output} cannot be written ({error.strerror}); correct its permissions or its disk, or name another"
         return
+    yield from _refused_names(output)
     yield from resume_problems(output) if resume else start_problems(output)
+
+
+def _refused_names(output: Path) -> Iterator[str]:
+    """What lies in the run's directory under a name that it would write to, and can't be written to."""
+    for name in _FILES:
+        path = output / name
+        if path.exists() and not path.is_file():
+            yield f"{path} is not a plain file, and the run would write to it; move it away, or name another directory"
+        elif path.exists() and not os.access(path, os.W_OK):
+            yield f"{path} can't be written to; correct its permissions, or name another directory"
+    for name in _FOLDERS:
+        path = output / name
+        if path.exists() and not (path.is_dir() and os.access(path, os.W_OK | os.X_OK)):
+            yield (
+                f"{path} is not a directory that may be written, and the run would write into it; move it away, or "
+                "correct its permissions"
+            )
 
 
 def machine_problems(needs: Needs, size: ModelSize, machine: Machine) -> Iterator[str]:

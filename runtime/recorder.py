@@ -11,6 +11,7 @@ from fsm.events import Attempt
 from runtime.generation.evaluation import Evaluation
 from runtime.groups import GroupReceipt
 from runtime.training.step_metrics import StepMetrics
+from runtime.unwritten import FileNotWritten
 
 
 class Recorder(Protocol):
@@ -57,6 +58,9 @@ class Recorder(Protocol):
 
     def checkpointed(self, step: int, path: Path) -> None:
         """A checkpoint is written."""
+
+    def not_written(self, error: FileNotWritten) -> None:
+        """The disk refused a file that the run can go on without."""
 
     def stalled(self, idle_s: float, waits_for: str) -> None:
         """The watchdog saw no progress (W2)."""

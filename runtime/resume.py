@@ -15,14 +15,13 @@ from fsm.errors import ConfigError
 from fsm.setup import Setup
 from fsm.snapshot import for_other_data, restore
 from runtime.checkpoint import (
-    CHECKPOINTS,
     Checkpoint,
     CheckpointRefused,
     CheckpointTorn,
-    list_checkpoints,
     load,
     newest_whole,
 )
+from runtime.checkpoint_names import CHECKPOINTS, list_checkpoints
 from runtime.origin import Origin, differences
 from runtime.starting import CONFIG, RUN, run_id_of
 

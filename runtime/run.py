@@ -33,6 +33,7 @@ from runtime.summary import Summary, make_summary
 from runtime.tasks.errors import TaskError
 from runtime.tasks.load import load_task
 from runtime.transfer_queue.installed import TransferQueueMissing, check_transfer_queue_installed
+from runtime.unwritten import FileNotWritten, writing
 
 Listener = Callable[[Message], None]
 TRACEBACK_FILE = "traceback.txt"
@@ -154,11 +155,13 @@ def run_training(settings: Settings, output: Path, *, resume: ResumeRequest | No
         except KeyboardInterrupt:
             if outcome is None:
                 raise InterruptedAtStart from None
-        return _result(settings, output, outcome, time.monotonic() - began_s, memory.peak_bytes)
+        return _result(settings, output, outcome, time.monotonic() - began_s, memory.peak_bytes, listener)
 
 
-def _result(settings: Settings, output: Path, outcome: Outcome, wall_s: float, peak_memory_bytes: int) -> RunResult:
-    places = _places(settings, output, outcome)
+def _result(
+    settings: Settings, output: Path, outcome: Outcome, wall_s: float, peak_memory_bytes: int, listener: Listener
+) -> RunResult:
+    places = _places(settings, output, outcome, listener)
     summary = make_summary(
         accuracy_before=outcome.accuracy_before,
         accuracy_after=outcome.accuracy_after,
@@ -175,16 +178,23 @@ def _result(settings: Settings, output: Path, outcome: Outcome, wall_s: float, p
     return RunResult(outcome, summary, places)
 
 
-def _places(settings: Settings, output: Path, outcome: Outcome) -> dict[str, Path]:
+def _places(settings: Settings, output: Path, outcome: Outcome, listener: Listener) -> dict[str, Path]:
     """Where the files of a run are, what a person wants most last."""
     places = {"metrics": output / METRICS_FILE}
     if outcome.trace is not None:
         places["trace"] = outcome.trace
     if settings.logger.plot and outcome.closed:
-        places["plot"] = plot_run(output / METRICS_FILE, output / "plot.png")
+        try:
+            places["plot"] = plot_run(output / METRICS_FILE, output / "plot.png")
+        except FileNotWritten as error:
+            listener(Notice(str(error)))
     if outcome.traceback is not None:
-        places["traceback"] = output / TRACEBACK_FILE
-        places["traceback"].write_text(outcome.traceback, encoding="utf-8")
+        try:
+            with writing(output / TRACEBACK_FILE, "it is lost"):
+                (output / TRACEBACK_FILE).write_text(outcome.traceback, encoding="utf-8")
+            places["traceback"] = output / TRACEBACK_FILE
+        except FileNotWritten as error:
+            listener(Notice(str(error)))
     if outcome.checkpoint is not None:
         places["checkpoint"] = outcome.checkpoint
     if outcome.model is not None:
@@ -233,7 +243,10 @@ def run_on_ray(settings: Settings, output: Path, start: Start, listener: Listene
         with alone_in(output):
             model_directory = _prepare_model(settings, initial_model_of(output), listener)
             if start.resume is None:
-                write_config(output, settings)
+                try:
+                    write_config(output, settings)
+                except FileNotWritten as error:
+                    raise ConfigError(f"the run cannot start: {error}") from None
             plan = RunPlan(
                 settings,
                 names,
@@ -253,12 +266,15 @@ def _prepare_model(settings: Settings, directory: Path, listener: Listener) -> P
     import ray
     from ray.exceptions import RayError
 
+    from runtime.actors.naming import on_this_node
+
     def prepare(settings: Settings, directory: Path) -> tuple[Counted, Path | None]:
         from runtime.models.prepare import prepare
 
         return prepare(settings, directory)
 
-    task: Any = ray.remote(num_cpus=1, max_calls=1)(prepare)
+    # It writes to the run's directory. The node of this process may have no CPU to give, as a cluster's head often has.
+    task: Any = ray.remote(num_cpus=0, max_calls=1, scheduling_strategy=on_this_node())(prepare)
     try:
         counted, prepared = ray.get(task.remote(settings, directory.resolve()))
     except RayError as error:

@@ -15,7 +15,7 @@ from runtime.explaining.live import Standing, standing_of_core
 from runtime.generation.evaluation import Evaluation
 from runtime.groups import GroupReceipt
 from runtime.messages import Json, Message, Notice, Status, StepDone, Validated
-from runtime.metric_writers import MetricsWriter
+from runtime.metric_writers import Kind, MetricsWriter
 from runtime.metrics import StepMeter
 from runtime.tracing.notes import (
     AttemptsPlaced,
@@ -24,6 +24,7 @@ from runtime.tracing.notes import (
     Checkpointed,
     LateAnswer,
     NoProgress,
+    NotWritten,
     RunEnded,
     WorkerDied,
     WorkerStarted,
@@ -32,6 +33,7 @@ from runtime.tracing.notes import (
 )
 from runtime.tracing.writer import Trace
 from runtime.training.step_metrics import NOTHING_TRAINED_REMEDY, StepMetrics
+from runtime.unwritten import FileNotWritten, writing
 
 
 class RunRecorder:
@@ -49,6 +51,8 @@ class RunRecorder:
         """Transitions that the meter has not seen, with the state after each and the time."""
         self._writers = writers
         self._trace = trace
+        self._refused: list[MetricsWriter] = []
+        """Writers whose last record the disk refused."""
         self._dumped: State | None = None
         """The state when the trace's memory was last dumped for a stall: a stall is dumped once."""
         self._send = send
@@ -149,11 +153,28 @@ class RunRecorder:
         """Write the records that are complete."""
         for record in self._catch_up().take():
             line = record.as_json()
-            for writer in self._writers:
-                writer.write("step", line)
+            self._write("step", line)
             self._send(StepDone(line))
             self._last_step = line
             self._trace.note(record)
+
+    def _write(self, kind: Kind, line: Json) -> None:
+        """To every writer. Metrics that the disk refuses are told once, and stop nothing."""
+        for writer in self._writers:
+            try:
+                writer.write(kind, line)
+            except FileNotWritten as error:
+                if writer not in self._refused:
+                    self._refused.append(writer)
+                    self.not_written(error)
+            else:
+                if writer in self._refused:
+                    self._refused.remove(writer)
+
+    def not_written(self, error: FileNotWritten) -> None:
+        """See Recorder."""
+        self._send(Notice(str(error)))
+        self._trace.note(NotWritten(str(error.path), error.reason))
 
     def finish(self) -> None:
         """The run is over."""
@@ -171,8 +192,7 @@ class RunRecorder:
             "start_weight": evaluation.start_weight,
             "end_weight": evaluation.end_weight,
         }
-        for writer in self._writers:
-            writer.write("validation", line)
+        self._write("validation", line)
         self._send(Validated(step, evaluation.accuracy))
         self._trace.note(note_of_evaluation(step, evaluation))
 
@@ -215,14 +235,15 @@ class RunRecorder:
 
     def recent_trace(self) -> bytes:
         """The trace's memory and the state as of now, as a trace file has them."""
-        path = self._trace.dump()
-        try:
-            return path.read_bytes()
-        finally:
-            path.unlink()
+        return "".join(self._trace.memory()).encode("ascii")
 
-    def dump_trace(self) -> Path:
-        """Write the trace's memory to a file beside it, and say where."""
-        path = self._trace.dump()
+    def dump_trace(self) -> Path | None:
+        """Write the trace's memory to a file beside it, and say where; None where the disk refuses it."""
+        try:
+            with writing(self._trace.path, "its last records stay in memory (evenstep explain --run)"):
+                path = self._trace.dump()
+        except FileNotWritten as error:
+            self.not_written(error)
+            return None
         self._send(Notice(f"the last records are in {path}"))
         return path

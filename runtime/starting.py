@@ -25,7 +25,9 @@ from fsm.errors import ConfigError
 from runtime.durable import write_json_aside, write_text_aside
 from runtime.metric_writers import METRICS_FILE
 from runtime.settings import Settings
+from runtime.shared_output import TOKEN_FILE
 from runtime.tracing.parts import trace_path
+from runtime.unwritten import writing
 
 MARK = "not-begun"
 CONFIG, MODEL, RUN = "config.yaml", "model", "run.json"
@@ -36,7 +38,7 @@ _SAYS = "The run in this directory has not begun: the next `evenstep train --out
 
 def _made_at_start(output: Path) -> set[str]:
     """Names of all that is made there before a run begins."""
-    return {MARK, CONFIG, MODEL, RUN, METRICS_FILE, trace_path(output, 0).name, "tensorboard", "wandb"}
+    return {MARK, CONFIG, MODEL, RUN, METRICS_FILE, TOKEN_FILE, trace_path(output, 0).name, "tensorboard", "wandb"}
 
 
 def start_problems(output: Path) -> Iterator[str]:
@@ -198,16 +200,19 @@ def _removed(output: Path) -> list[str]:
 
 
 def write_config(output: Path, settings: Settings) -> None:
-    """The configuration that runs."""
-    write_text_aside(output / CONFIG, yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False))
+    """The configuration that runs. Raises FileNotWritten."""
+    with writing(output / CONFIG, "the run has not begun"):
+        write_text_aside(output / CONFIG, yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False))
 
 
 def write_run_id(output: Path, run: str) -> None:
-    """Say which run the directory is of, unless it does already."""
+    """Say which run the directory is of, unless it does already. Raises FileNotWritten."""
     if not (output / RUN).exists():
-        write_json_aside(output / RUN, {"run": run})
+        with writing(output / RUN, "the run has not begun"):
+            write_json_aside(output / RUN, {"run": run})
 
 
 def begun_in(output: Path) -> None:
     """Take the mark away: what is there from now on is a run's."""
-    (output / MARK).unlink(missing_ok=True)
+    with writing(output / MARK, "the run has not begun"):
+        (output / MARK).unlink(missing_ok=True)

@@ -27,6 +27,7 @@ from runtime.data_plane import DataPlane
 from runtime.generation.evaluation import Evaluation
 from runtime.groups import GroupReceipt, Rollout, RolloutGroup
 from runtime.settings import Settings
+from runtime.shared_output import not_shared
 from runtime.tasks.errors import DataFailure
 from runtime.weight_sync import Publication, make_fetcher
 
@@ -73,7 +74,9 @@ class GenerationWorker:
         self._host: PolicyHost
 
     async def open(self) -> None:
-        """Load the model and start the engine."""
+        """Load the model and start the engine. Raises OutputNotShared."""
+        if not self._model_directory.is_dir():
+            raise not_shared(self._name, self._model_directory, "there is no such directory")
         from runtime.actors.policy_host import PolicyHost
 
         self._host = await PolicyHost.open(self._settings, self._model_directory, self._first_prompt, self._stack)

@@ -7,6 +7,7 @@ from typing import Any
 
 import ray
 from ray.actor import ActorHandle
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from runtime.settings import Settings, gpus_per_worker
 
@@ -21,6 +22,11 @@ class Names:
     def options(self, what: str) -> dict[str, Any]:
         """Ray's name and namespace."""
         return {"name": f"{self.run}-{what}", "namespace": self.namespace}
+
+
+def on_this_node() -> Any:
+    """Ray's strategy for what must run where this process does, since it uses the same files."""
+    return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
 
 
 def start_actor(kind: type, options: dict[str, Any], *arguments: Any) -> ActorHandle[Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import ray
 from ray.actor import ActorHandle
+from ray.exceptions import RayTaskError
 
 from runtime.actors.naming import Names, start_actor, trainer_resources
 from runtime.actors.trainer_rank import Resumed, TrainerRank
@@ -17,7 +18,9 @@ from runtime.collective.meeting import MeetingPoint
 from runtime.data_plane import DataPlane
 from runtime.origin import Origin
 from runtime.settings import Settings
+from runtime.shared_output import SharedOutput
 from runtime.training.step_metrics import StepMetrics
+from runtime.unwritten import FileNotWritten
 from runtime.weight_sync import Published
 
 Json = dict[str, Any]
@@ -42,6 +45,11 @@ class TrainerGroup:
         ]
         self._published: Published | None = None
         """The newest."""
+
+    async def look(self, shared: SharedOutput) -> None:
+        """Raise OutputNotShared unless every rank sees the run's directory."""
+        calls = [rank.look.remote(shared, f"trainer rank {number}") for number, rank in enumerate(self._ranks)]
+        await asyncio.gather(*calls)
 
     async def open(self) -> None:
         """Load the model on every rank."""
@@ -73,9 +81,14 @@ class TrainerGroup:
 
     async def checkpoint(self, directory: Path, control: Json, rows: Sequence[tuple[int, Row]], keep: int) -> Path:
         """See TrainerPort."""
-        staged = await self._ranks[0].stage.remote(directory)
-        await self._all("save", staged)
-        path: Path = await self._ranks[0].commit.remote(staged, control, rows, self._origin, keep)
+        try:
+            staged = await self._ranks[0].stage.remote(directory)
+            await self._all("save", staged)
+            path: Path = await self._ranks[0].commit.remote(staged, control, rows, self._origin, keep)
+        except RayTaskError as error:
+            if isinstance(error.cause, FileNotWritten):
+                raise error.cause from None
+            raise
         return path
 
     async def save_model(self, directory: Path) -> Path:

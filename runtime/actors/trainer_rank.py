@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from runtime import checkpoint
+from runtime.actors.saving import saving
 from runtime.answers import ChunkReport, Row
 from runtime.collective.meeting import MeetingPoint
 from runtime.data_plane import DataPlane
 from runtime.groups import RolloutGroup
 from runtime.origin import Origin
 from runtime.settings import Settings
+from runtime.shared_output import SharedOutput
 from runtime.training.step_metrics import StepMetrics
 from runtime.weight_sync import Publication, make_publisher
 
@@ -54,6 +56,10 @@ class TrainerRank:
         self._store: TCPStore | None = None
         """At which the ranks meet, where this is the first of several."""
         self._trainer: StepTrainer
+
+    def look(self, shared: SharedOutput, who: str) -> None:
+        """Raise OutputNotShared unless this process sees the run's directory."""
+        shared.look(who)
 
     def meeting_point(self) -> MeetingPoint:
         """Open the store at which the ranks meet, at this machine's address and there alone."""
@@ -114,34 +120,40 @@ class TrainerRank:
         return self._weights.publish(weights, version) if self._trainer.ranks.rank == 0 else None
 
     def stage(self, directory: Path) -> Path:
-        """First rank: a folder to save a checkpoint in."""
-        return checkpoint.stage(directory)
+        """First rank: a folder to save a checkpoint in. Raises FileNotWritten."""
+        with saving(directory, None):
+            return checkpoint.stage(directory)
 
     def save(self, staged: Path) -> None:
-        """Every rank: model, optimizer and torch's random state."""
-        self._trainer.save(staged / checkpoint.TRAINER)
+        """Every rank: model, optimizer and torch's random state. Raises FileNotWritten."""
+        with saving(staged.parent, staged):
+            self._trainer.save(staged / checkpoint.TRAINER)
 
     def save_model(self, directory: Path) -> Path:
         """Every rank: the policy as a Hugging Face directory, which the first rank writes. Returns its path."""
         return self._trainer.save_model(directory)
 
     def commit(self, staged: Path, control: Json, rows: Sequence[tuple[int, Row]], origin: Origin, keep: int) -> Path:
-        """First rank: complete the checkpoint with the core's snapshot and the data of groups. Returns its path."""
+        """First rank: complete the checkpoint with the core's snapshot and the data of groups. Returns its path.
+
+        Raises FileNotWritten.
+        """
         groups = {}
         for (prompt, _), group in zip(rows, self._plane.get([row for _, row in rows]), strict=True):
             if isinstance(group, str):
                 raise RuntimeError(f"no checkpoint: the data of prompt {prompt} cannot be read: {group}")
             groups[prompt] = group
-        return checkpoint.commit(
-            staged,
-            step=self._trainer.version,
-            control=control,
-            groups=groups,
-            task_state={"seed": self._settings.data.seed},
-            random_states={"seed": self._settings.seed},
-            origin=origin,
-            keep=keep,
-        )
+        with saving(staged.parent, staged):
+            return checkpoint.commit(
+                staged,
+                step=self._trainer.version,
+                control=control,
+                groups=groups,
+                task_state={"seed": self._settings.data.seed},
+                random_states={"seed": self._settings.seed},
+                origin=origin,
+                keep=keep,
+            )
 
     def load(self, trainer_directory: Path) -> int:
         """Every rank: go on from a checkpoint. Returns the version."""

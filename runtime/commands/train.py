@@ -20,6 +20,7 @@ from runtime.settings import load_settings
 
 if TYPE_CHECKING:
     from runtime.run import RunResult
+    from runtime.unwritten import FileNotWritten
 
 WRONG_USE = 2
 
@@ -98,6 +99,8 @@ def train(
                 f"--summary {summary}: there is no directory {summary.resolve().parent}, so the end of the run could "
                 f"not be written; make it, or name another file"
             )
+        if summary is not None and summary.is_dir():
+            raise ConfigError(f"--summary {summary} is a directory; name a file")
         seeds = [] if seed is None else [f"seed={seed}", f"data.seed={seed}"]
         settings = load_settings(config, [*(overrides or ()), *seeds])
         request = None if resume is None else ResumeRequest(resume, accepts_other_data=new_data)
@@ -132,11 +135,28 @@ def _end(result: RunResult, summary: Path | None, console: Console) -> NoReturn:
     from runtime.summary import print_summary
 
     outcome = result.outcome
-    _write(summary, result.as_json())
+    unwritten = _unwritten(summary, result)
     says = outcome.status if outcome.error is None else f"{outcome.status}: {outcome.error}"
     print_summary(result.summary, console, outcome=says, lost=outcome.lost, places=result.places)
     sys.stdout.flush()
+    if unwritten is not None:
+        typer.echo(f"evenstep train: {unwritten}", err=True)
+        raise typer.Exit(EXIT_CODES[outcome.status] or EXIT_CODES["failed"])
     raise typer.Exit(EXIT_CODES[outcome.status])
+
+
+def _unwritten(summary: Path | None, result: RunResult) -> FileNotWritten | None:
+    """Write the summary; the error of a disk that refuses it."""
+    from runtime.unwritten import FileNotWritten, writing
+
+    if summary is None:
+        return None
+    try:
+        with writing(summary, "what it would say is printed here, in short"):
+            _write(summary, result.as_json())
+    except FileNotWritten as error:
+        return error
+    return None
 
 
 def _write(summary: Path | None, value: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ from runtime.control import Control
 from runtime.ports import FleetPort, TrainerPort
 from runtime.pumps.rows import Rows
 from runtime.recorder import Recorder
+from runtime.unwritten import FileNotWritten
 
 
 class SyncPump:
@@ -56,18 +57,28 @@ class SyncPump:
         """Save the run as it stands, which must be between two optimizer steps.
 
         The snapshot is taken before anything is waited for; its rows are held until they are written.
+        Raises FileNotWritten: those before it stay.
         """
         control = snapshot(self._control.core)
         prompts = [group[0] for place in ("ready", "chunk", "accumulated") for group in control[place]]
         step = control["state"]["trainer"][1]
         self._recorder.call_began("checkpoint", step)
-        path = await self._trainer.checkpoint(self._checkpoints, control, self._rows.of(prompts), self._keep)
+        try:
+            path = await self._trainer.checkpoint(self._checkpoints, control, self._rows.of(prompts), self._keep)
+        except FileNotWritten:
+            self._recorder.call_ended("checkpoint", step)  # the run goes on, so the call is over
+            raise
         self._recorder.call_ended("checkpoint", step)
         self._recorder.checkpointed(step, path)
 
     async def _sync(self, version: int) -> None:
         if self._checkpoint_every and version % self._checkpoint_every == 0:
-            await self.checkpoint()  # now, since the trainer is at rest, and would publish after it anyway
+            # Now, since the trainer is at rest, and would publish after it anyway.
+            try:
+                await self.checkpoint()
+            except FileNotWritten as error:
+                kept = f"{error.kept}; the run goes on, and tries again in {self._checkpoint_every} steps"
+                self._recorder.not_written(FileNotWritten(error.path, error.reason, kept))
         self._recorder.call_began("publish", version)
         publication = await self._trainer.publish(version)
         self._recorder.call_ended("publish", version)

@@ -28,6 +28,7 @@ class Kind(IntEnum):
     CLOSED = 8
     FAILED = 9
     INTERRUPTED = 10
+    NOT_WRITTEN = 11
 
 
 KINDS = [kind.name.lower().replace("_", " ") for kind in Kind]
@@ -93,6 +94,8 @@ class Happenings:
                 self._mark(now, Kind.VALIDATED, said)
             case notes.Checkpointed(step, path):
                 self._mark(now, Kind.CHECKPOINTED, f"after {step} steps: {path}")
+            case notes.NotWritten(path, reason):
+                self._mark(now, Kind.NOT_WRITTEN, f"{path}: {reason}")
             case notes.RunEnded():
                 self._end(now, note)
             case notes.TraceClosed():

@@ -78,6 +78,7 @@ CODES: Mapping[type[Any], str] = {
     notes.Validated: "VD",
     notes.Checkpointed: "CK",
     notes.NoProgress: "NP",
+    notes.NotWritten: "NW",
     notes.RunEnded: "RE",
     notes.TraceClosed: "TE",
     StepRecord: "SM",

@@ -109,6 +109,13 @@ class NoProgress(NamedTuple):
     waits_for: str
 
 
+class NotWritten(NamedTuple):
+    """The disk refused a file, and the run goes on without it."""
+
+    path: str
+    reason: str
+
+
 class RunEnded(NamedTuple):
     """The run's outcome (W3), the same that its log, summary and exit code tell."""
 
@@ -145,6 +152,7 @@ Note = (
     | Validated
     | Checkpointed
     | NoProgress
+    | NotWritten
     | RunEnded
     | TraceClosed
     | StepRecord

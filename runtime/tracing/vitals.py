@@ -164,7 +164,7 @@ class Vitals:
                 self.checkpoint = path
             case RunEnded():
                 self.ended = note
-            case notes.Validated() | notes.NoProgress() | notes.TraceClosed() | StepRecord():
+            case notes.Validated() | notes.NoProgress() | notes.NotWritten() | notes.TraceClosed() | StepRecord():
                 pass  # nothing that waits
 
     def as_json(self) -> Json:

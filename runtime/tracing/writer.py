@@ -1,7 +1,8 @@
 """The writer of a trace. The control path puts records aside; a thread encodes, folds and writes them.
 
 A process that is killed loses what was put aside since the last write, `flush_interval_s` at most, and may leave its
-last line torn.
+last line torn. A disk that refuses the file costs the file, not the run: it ends at its last whole line, and the memory
+goes on.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, NamedTuple, Self
@@ -21,13 +24,14 @@ from runtime.tracing.notes import Note, TraceClosed
 from runtime.tracing.parts import compress, rotate
 from runtime.tracing.records import encode, line, note_body, snapshot_body, transition_body
 from runtime.tracing.vitals import Vitals
+from runtime.unwritten import FileNotWritten, reason_of
 
 SNAPSHOT_SHARE = 4
 """A snapshot has a line of its own per group in hand: there are at least so many times as many records between two."""
 
 
 class TraceFailed(Exception):
-    """The trace could not be written. Raised by the next observed event, by `flush` and by `close`."""
+    """A trace without `on_refused` could not be written. Raised by the next observed event, `flush` and `close`."""
 
 
 class _Snapshot(NamedTuple):
@@ -48,10 +52,23 @@ class Trace:
     by: the interval, `flush`, `dump`, `close`. Produces: lines of the file.
     """
 
-    def __init__(self, path: Path, header: Json, config: TraceConfig | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        header: Json,
+        config: TraceConfig | None = None,
+        on_refused: Callable[[FileNotWritten], None] | None = None,
+    ) -> None:
         """Open the trace and write its header; with `enabled: false` only `dump` writes, beside `path`.
 
-        Raises FileExistsError: no trace is ever overwritten.
+        Args:
+            path: Of the file.
+            header: See `make_header`.
+            config: None for the defaults.
+            on_refused: Told, on the writing thread and once a file, what the disk refuses; the trace then goes on
+                without that file. None: TraceFailed is raised instead.
+
+        Raises OSError; FileExistsError, since no trace is ever overwritten.
         """
         self.config = config or TraceConfig()
         self.path = path
@@ -69,6 +86,7 @@ class Trace:
         """In snapshots so far."""
         self.writing_cpu_s = 0.0
         """CPU time spent on encoding and writing, off the control path."""
+        self._on_refused = on_refused
         self._failure: Exception | None = None
         self._taking = True
         """False once it is closed or writing has failed."""
@@ -86,8 +104,9 @@ class Trace:
     def observe(self, transition: Transition, core: Core) -> None:
         """Put one transition aside; every few thousand records, a snapshot of the core too.
 
-        Raises TraceFailed where an earlier record could not be written, or the trace is closed. The core has made
-        the transition by then; its effects are lost, and the run must end and resume from its last checkpoint.
+        Raises TraceFailed where an earlier record could not be written and there is no `on_refused`, or the trace is
+        closed. The core has made the transition by then; its effects are lost, and the run must end and resume from
+        its last checkpoint.
         """
         if not self._taking:
             self._refuse(type(transition.event).__name__)
@@ -124,10 +143,7 @@ class Trace:
 
         To be called where the core is owned. Raises OSError.
         """
-        self.snapshot()
-        self._drain()
-        with self._writing:
-            lines = [encode(self._header) + "\n", *self._ring]
+        lines = self.memory()
         while True:
             self._dumps += 1
             path = self.path.with_name(f"{self.path.stem}.ring-{self._dumps}{self.path.suffix}")
@@ -137,6 +153,13 @@ class Trace:
             except FileExistsError:
                 continue
             return path
+
+    def memory(self) -> list[str]:
+        """What is kept in memory and the state as of now, as lines of a trace. To be called where the core is owned."""
+        self.snapshot()
+        self._drain()
+        with self._writing:
+            return [encode(self._header) + "\n", *self._ring]
 
     def flush(self) -> None:
         """Return once everything put aside is in the file. Raises TraceFailed."""
@@ -158,7 +181,7 @@ class Trace:
             if self._file is not None:
                 self._file.close()
         except OSError as error:
-            self._failure = self._failure or error
+            self._refused(error)
         self._raise()
 
     def __enter__(self) -> Self:
@@ -172,8 +195,14 @@ class Trace:
     def _open(self) -> IO[str]:
         file = self.path.open("x", encoding="ascii")
         header = encode({**self._header, "part": self._part}) + "\n"
-        file.write(header)
-        file.flush()
+        try:
+            file.write(header)
+            file.flush()
+        except OSError:
+            with suppress(OSError):  # the same once more
+                file.close()
+            self.path.unlink()  # a part without a header says nothing
+            raise
         self._bytes = len(header)
         return file
 
@@ -190,8 +219,7 @@ class Trace:
             try:
                 while self._taken:
                     self._write(self._taken.popleft())
-                if self._file is not None:
-                    self._file.flush()
+                self._flush()
             except Exception as error:
                 self._failure, self._taking = error, False
             finally:
@@ -202,10 +230,33 @@ class Trace:
         self._ring.append(text)
         if self._file is None:
             return
-        self._file.write(text)
-        self._bytes += len(text)
-        if self.config.max_bytes is not None and self._bytes >= self.config.max_bytes:
-            self._rotate(self._file)
+        try:
+            self._file.write(text)
+            self._bytes += len(text)
+            if self.config.max_bytes is not None and self._bytes >= self.config.max_bytes:
+                self._rotate(self._file)
+        except OSError as error:
+            self._refused(error)
+
+    def _flush(self) -> None:
+        if self._file is None:
+            return
+        try:
+            self._file.flush()
+        except OSError as error:
+            self._refused(error)
+
+    def _refused(self, error: OSError) -> None:
+        """The disk refuses the file, which ends here. Without `on_refused` it is a failure."""
+        if self._file is not None:
+            with suppress(OSError):  # it is the same one, or says no more
+                self._file.close()
+        self._file = None
+        if self._on_refused is None:
+            self._failure, self._taking = self._failure or error, False
+            return
+        kept = "the run goes on, its trace ends there, and its last records are kept in memory (evenstep explain --run)"
+        self._on_refused(FileNotWritten(self.path, reason_of(error), kept))
 
     def _line(self, taken: _Taken) -> str:
         seq, now_s, unix_s, what = taken
@@ -236,6 +287,12 @@ class Trace:
         """Beside the writing: packing a large part takes longer than a killed process may lose."""
         try:
             compress(part)
+        except OSError as error:
+            if self._on_refused is None:
+                self._failure, self._taking = error, False
+            else:
+                packed = part.with_name(f"{part.name}.gz")
+                self._on_refused(FileNotWritten(packed, reason_of(error), f"{part.name} stays as it is, and is read"))
         except Exception as error:
             self._failure, self._taking = error, False
 

@@ -49,18 +49,19 @@ def save_state(
         FileExistsError: The directory has files in it.
     """
     writer = ranks.rank == 0
-    if writer:
-        directory.mkdir(parents=True, exist_ok=True)
-        if any(directory.iterdir()):
-            raise FileExistsError(f"{directory} is not empty: save into a directory of its own")
     weights = gathered(dict(named_weights(model)), keep=writer)
     moments = gathered(_optimizer_tensors(model, optimizer), keep=writer)
-    if writer:
-        model.config.save_pretrained(directory)
-        save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
-        save_file(moments | _random_state(ranks.device), directory / "trainer.safetensors")
-        (directory / "trainer.json").write_text(json.dumps({"format": FORMAT, "version": version}) + "\n")
-    ranks.wait_for_all()
+    try:
+        if writer:
+            directory.mkdir(parents=True, exist_ok=True)
+            if any(directory.iterdir()):
+                raise FileExistsError(f"{directory} is not empty: save into a directory of its own")
+            model.config.save_pretrained(directory)
+            save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
+            save_file(moments | _random_state(ranks.device), directory / "trainer.safetensors")
+            (directory / "trainer.json").write_text(json.dumps({"format": FORMAT, "version": version}) + "\n")
+    finally:
+        ranks.wait_for_all()  # where the disk refuses a file too: the others would wait for ever
 
 
 def load_state(directory: Path, *, model: PreTrainedModel, optimizer: torch.optim.AdamW, ranks: Ranks) -> int:

@@ -23,12 +23,12 @@ from runtime import checkpoint
 from runtime.checkpoint import (
     CheckpointRefused,
     CheckpointTorn,
-    list_checkpoints,
     load,
     load_again,
     newest_whole,
     save,
 )
+from runtime.checkpoint_names import list_checkpoints
 from runtime.groups import RolloutGroup
 from specs.world import World
 

@@ -9,6 +9,7 @@ import pytest
 from matplotlib.image import imread
 
 from runtime.plot import plot_run, read_curves, running_mean
+from runtime.unwritten import FileNotWritten
 
 
 def write(path: Path, records: list[dict[str, object]], torn: str = "") -> Path:
@@ -72,7 +73,7 @@ def test_rewards_below_zero_and_no_accuracy_are_drawn_too(tmp_path: Path) -> Non
 
 def test_a_run_without_a_step_has_no_picture(tmp_path: Path) -> None:
     metrics = write(tmp_path / "metrics.jsonl", [{"kind": "validation", "step": 0, "time_s": 0.0, "accuracy": 0.1}])
-    with pytest.raises(ValueError, match="has no step to draw"):
+    with pytest.raises(FileNotWritten, match="has no step to draw"):
         plot_run(metrics, tmp_path / "plot.png")
 
 

@@ -37,7 +37,7 @@ function drawRuler(pen, panel) {
 }
 
 function markColour(kind) {
-  if (kind === MARK["worker died"] || kind === MARK["no progress"] || kind === MARK.stopped || kind === MARK.failed) return "mark";
+  if (kind === MARK["worker died"] || kind === MARK["no progress"] || kind === MARK.stopped || kind === MARK.failed || kind === MARK["not written"]) return "mark";
   return kind === MARK.validated || kind === MARK.checkpointed ? "call" : "replaced";
 }
 

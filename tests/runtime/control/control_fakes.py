@@ -25,6 +25,7 @@ from runtime.pumps.rows import Rows
 from runtime.pumps.sync import SyncPump
 from runtime.pumps.training import TrainingPump
 from runtime.training.step_metrics import StepMetrics
+from runtime.unwritten import FileNotWritten
 from runtime.weight_sync import Published
 
 Play = Callable[[Order, int], str]
@@ -151,6 +152,8 @@ class FakeTrainer:
         self.saved: list[tuple[dict[str, Any], list[int]]] = []
         self.saved_models: list[tuple[Path, int]] = []
         """Where, and after how many steps."""
+        self.full_disk: set[int] = set()
+        """Steps whose checkpoint the disk refuses."""
 
     async def accumulate(self, step: int, rows: Sequence[tuple[int, Row]], unneeded: Sequence[Row]) -> ChunkReport:
         await asyncio.sleep(0)
@@ -174,6 +177,9 @@ class FakeTrainer:
     async def checkpoint(
         self, directory: Path, control: dict[str, Any], rows: Sequence[tuple[int, Row]], keep: int
     ) -> Path:
+        step = control["state"]["trainer"][1]
+        if step in self.full_disk:
+            raise FileNotWritten(directory, "No space left on device", "no checkpoint was added")
         self.saved.append((control, [prompt for prompt, _ in rows]))
         return directory / f"checkpoint-{len(self.saved)}"
 
@@ -212,6 +218,7 @@ class FakeRecorder:
     synced_versions: list[int] = field(default_factory=list)
     placements: list[tuple[str, list[Attempt]]] = field(default_factory=list)
     calls: list[tuple[str, int, str]] = field(default_factory=list)
+    refused: list[FileNotWritten] = field(default_factory=list)
 
     def received(self, receipt: GroupReceipt) -> None:
         self.receipts.append(receipt)
@@ -254,6 +261,9 @@ class FakeRecorder:
 
     def checkpointed(self, step: int, path: Path) -> None:
         self.checkpoints.append(step)
+
+    def not_written(self, error: FileNotWritten) -> None:
+        self.refused.append(error)
 
     def stalled(self, idle_s: float, waits_for: str) -> None:
         self.stalls.append(waits_for)

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 from ends_helpers import SHUTDOWN_S, SLACK_S, Ended, Run, train
 
-from runtime.checkpoint import CHECKPOINTS, list_checkpoints, load
+from runtime.checkpoint import load
+from runtime.checkpoint_names import CHECKPOINTS, list_checkpoints
 from runtime.starting import FINAL_MODEL, MARK
 
 

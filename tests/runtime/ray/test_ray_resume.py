@@ -16,7 +16,8 @@ from ray_helpers import SMALL, adds_up
 from typer.testing import CliRunner
 
 from fsm.effects import TrainChunk
-from runtime.checkpoint import CHECKPOINTS, list_checkpoints, load
+from runtime.checkpoint import load
+from runtime.checkpoint_names import CHECKPOINTS, list_checkpoints
 from runtime.cli import app
 from runtime.durable import sha256_of
 from runtime.messages import Message, Notice, Outcome

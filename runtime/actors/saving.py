@@ -1,0 +1,32 @@
+"""A checkpoint that the disk refuses: what was begun is removed, and those before it stay."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from safetensors import SafetensorError
+
+from runtime.checkpoint_names import list_checkpoints
+from runtime.unwritten import FileNotWritten, reason_of
+
+
+@contextmanager
+def saving(checkpoints: Path, staged: Path | None) -> Iterator[None]:
+    """Raise FileNotWritten where the disk refuses a part of a checkpoint.
+
+    Args:
+        checkpoints: The folder of a run's checkpoints.
+        staged: The checkpoint that is being written, which is removed then: it would take up what room there is.
+    """
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        if staged is not None:
+            shutil.rmtree(staged, ignore_errors=True)
+        newest = next(iter(list_checkpoints(checkpoints)), None)
+        stays = "there is none in it" if newest is None else f"{newest.name} stays the newest"
+        reason = reason_of(error) if isinstance(error, OSError) else str(error)
+        raise FileNotWritten(checkpoints, reason, f"no checkpoint was added, and {stays}") from error
