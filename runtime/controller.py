@@ -78,11 +78,15 @@ class Controller:
         self._control: Control | None = None
         self._work: asyncio.Task[Outcome] | None = None
         """The run from its first actor to its outcome."""
+        self._interrupted_at_start = False
+        """`interrupt` may begin before `run`, though it was called later: Ray keeps no order here."""
         self._recorder: RunRecorder | None = None
 
     async def run(self) -> AsyncIterator[Sequence[Message]]:
         """The whole run; yields what happens, and the Outcome at the end. Raises what ended it otherwise."""
         work = self._work = asyncio.create_task(self._run(), name="run")
+        if self._interrupted_at_start:
+            work.cancel()
         work.add_done_callback(lambda _: self._news.set())
         while not work.done():
             with suppress(TimeoutError):
@@ -106,6 +110,7 @@ class Controller:
         if self._control is not None:
             self._control.interrupt()
             return True
+        self._interrupted_at_start = True
         if self._work is not None:
             self._work.cancel()
             await asyncio.wait([self._work])
@@ -195,7 +200,7 @@ class Controller:
                 rows=rows,
                 recorder=recorder,
             )
-            return await self._drive(control, pumps, fleet, recorder)
+            return await self._drive(control, pumps, recorder)
 
     def _open_core(self, setup: Setup, resumed: Resumed | None, closing: AsyncExitStack) -> tuple[Core, RunRecorder]:
         """The core, fresh or restored, with everything that observes it."""
@@ -230,10 +235,10 @@ class Controller:
             self._tell(Notice(notice))
         return core, recorder
 
-    async def _drive(self, control: Control, pumps: Pumps, fleet: Fleet, recorder: RunRecorder) -> Outcome:
+    async def _drive(self, control: Control, pumps: Pumps, recorder: RunRecorder) -> Outcome:
         """Validate, run the core to its end, validate again."""
         plan, core = self._plan, control.core
-        before = await self._validate(fleet, recorder, "before", core.state.trainer.version)
+        before = await self._validate(pumps.sync, recorder, "before", core.state.trainer.version)
         self._control = control
         begun_in(plan.output)
         gc.freeze()  # what is there by now stays for the run, and going through it would stop the loop for 30 ms
@@ -250,7 +255,7 @@ class Controller:
             await pumps.sync.checkpoint()
         after = None
         if not interrupted:
-            after = await self._validate(fleet, recorder, "after", core.state.trainer.version)
+            after = await self._validate(pumps.sync, recorder, "after", core.state.trainer.version)
         return Outcome(
             status="interrupted" if interrupted else core.state.run.status.name.lower(),
             error=None if core.error is None else str(core.error),
@@ -268,10 +273,10 @@ class Controller:
             checkpoint=recorder.last_checkpoint,
         )
 
-    async def _validate(self, fleet: Fleet, recorder: RunRecorder, label: str, step: int) -> float | None:
+    async def _validate(self, sync: SyncPump, recorder: RunRecorder, label: str, step: int) -> float | None:
         if not self._plan.validation_prompts:
             return None
         self._tell(Notice(f"measuring accuracy on {self._plan.validation_prompts} held-out prompts"))
-        evaluation = await fleet.evaluate(label)
+        evaluation = await sync.measure(label)
         recorder.evaluated(step, evaluation)
         return evaluation.accuracy

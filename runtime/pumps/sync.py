@@ -14,6 +14,7 @@ from fsm.effects import SyncWeights
 from fsm.events import SyncFinished
 from fsm.snapshot import snapshot
 from runtime.control import Control
+from runtime.generation.evaluation import Evaluation
 from runtime.ports import FleetPort, TrainerPort
 from runtime.pumps.rows import Rows
 from runtime.recorder import Recorder
@@ -64,6 +65,11 @@ class SyncPump:
         path = await self._trainer.checkpoint(self._checkpoints, control, self._rows.of(prompts), self._keep)
         self._recorder.call_ended("checkpoint", step)
         self._recorder.checkpointed(step, path)
+
+    async def measure(self, label: str) -> Evaluation:
+        """Held-out accuracy of the core's version, while no step is taken. A sync that a stop cut short is done first."""
+        await self._fleet.load(await self._trainer.publish(self._control.core.state.trainer.version))
+        return await self._fleet.evaluate(label)
 
     async def _sync(self, version: int) -> None:
         if self._checkpoint_every and version % self._checkpoint_every == 0:
