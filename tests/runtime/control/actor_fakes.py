@@ -7,8 +7,7 @@ says so.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -170,23 +169,26 @@ class LocalActor:
     """What Ray's handles are, for an object on this loop. Calls begin, and replies come, when the post brings them."""
 
     def __init__(self, post: Post, made: Any) -> None:
-        self._post = post
+        self.post = post
         self._made = made
         self._unanswered: set[asyncio.Future[Any]] = set()
         self._running: set[asyncio.Task[None]] = set()
         self.dead = False
+        self.sent: list[tuple[str, Sequence[Any]]] = []
+        """Calls, in the order in which they were sent: method and arguments."""
 
     def __getattr__(self, method: str) -> LocalMethod:
         return LocalMethod(self, method)
 
     def call(self, method: str, arguments: Sequence[Any]) -> asyncio.Future[Any]:
         reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.sent.append((method, arguments))
         if self.dead:
             reply.set_exception(ActorDiedError())
             return reply
         self._unanswered.add(reply)
         reply.add_done_callback(self._unanswered.discard)
-        self._post.send(partial(self._begin, reply, method, arguments))
+        self.post.send(partial(self._begin, reply, method, arguments))
         return reply
 
     def kill(self) -> None:
@@ -195,22 +197,22 @@ class LocalActor:
         for task in self._running:
             task.cancel()
         for reply in list(self._unanswered):
-            self._post.send(partial(_reply_error, reply, ActorDiedError()))
+            self.post.send(partial(_reply_error, reply, ActorDiedError()))
 
     def _begin(self, reply: asyncio.Future[Any], method: str, arguments: Sequence[Any]) -> None:
         if self.dead:
             return
-        task = asyncio.create_task(self._run(reply, getattr(self._made, method)(*arguments)))
+        task = asyncio.create_task(self._run(reply, method, arguments))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
-    async def _run(self, reply: asyncio.Future[Any], work: Coroutine[Any, Any, Any]) -> None:
+    async def _run(self, reply: asyncio.Future[Any], method: str, arguments: Sequence[Any]) -> None:
         try:
-            result = await work
+            result = await getattr(self._made, method)(*arguments)
         except Exception as error:
-            self._post.send(partial(_reply_error, reply, error))
+            self.post.send(partial(_reply_error, reply, error))
         else:
-            self._post.send(partial(_reply, self, reply, result))
+            self.post.send(partial(_reply, self, reply, result))
 
 
 class LocalMethod:
@@ -234,7 +236,6 @@ def _reply_error(reply: asyncio.Future[Any], error: Exception) -> None:
         reply.set_exception(error)
 
 
-async def open_host(settings: Settings, post: Post, stack: AsyncExitStack) -> PolicyHost:
-    """In the place of PolicyHost.open: its engine finishes what it began when the post brings that."""
-    engine = FakeEngine(post.send)
-    return PolicyHost(settings, engine, make_codec(TOKENIZER, settings.data))
+async def open_host(settings: Settings, begun: Callable[[Callable[[], None]], None]) -> PolicyHost:
+    """In the place of PolicyHost.open."""
+    return PolicyHost(settings, FakeEngine(begun), make_codec(TOKENIZER, settings.data))
