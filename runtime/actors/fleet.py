@@ -104,7 +104,7 @@ class Fleet:
             if seat.lost and not orders:  # it died while no exchange was under way that could have told
                 raise WorkerDied(worker, seat.last_death, seat.take_lost())
             there.unanswered.update((order.attempt, None) for order in orders)
-            call = there.handle.exchange.remote(next(there.numbers), orders)
+            call: Any = there.handle.exchange.remote(next(there.numbers), orders)
         try:
             answers: Sequence[Answer] = await call
         except RayActorError as error:
@@ -120,7 +120,7 @@ class Fleet:
         """See FleetPort. A worker that has died meanwhile has stopped them too."""
         seat = self._seats[worker]
         async with self._worker(seat) as there:
-            call = there.handle.abort.remote(next(there.numbers), attempts)
+            call: Any = there.handle.abort.remote(next(there.numbers), attempts)
         try:
             await call
         except RayActorError as error:
@@ -168,7 +168,7 @@ class Fleet:
         seat = self._seats[worker]
         while True:
             async with self._worker(seat) as there:
-                call = there.handle.evaluate.remote(next(there.numbers), label, indices)
+                call: Any = there.handle.evaluate.remote(next(there.numbers), label, indices)
             try:
                 evaluation: Evaluation = await call
             except RayActorError as error:

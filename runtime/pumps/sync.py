@@ -67,7 +67,10 @@ class SyncPump:
         self._recorder.checkpointed(step, path)
 
     async def measure(self, label: str) -> Evaluation:
-        """Held-out accuracy of the core's version, while no step is taken. A sync that a stop cut short is done first."""
+        """Held-out accuracy of the core's version, while no step is taken.
+
+        A sync that a stop has cut short is completed first, or an older version would be measured.
+        """
         await self._fleet.load(await self._trainer.publish(self._control.core.state.trainer.version))
         return await self._fleet.evaluate(label)
 

@@ -118,7 +118,7 @@ async def deliver(arrivals: Sequence[int], *, busy: bool) -> Seen:
     assert all(call.done() for call in exchanges[:-1]), "only the newest exchange waits"
     exchanges[-1].cancel()
     carrying.cancel()
-    assert not (worker._sampling or worker._delivered or worker._order._early), "nothing is kept"
+    assert not any((worker._sampling, worker._delivered, worker._order._early)), "nothing is kept"
     return Seen(engine, waiting, calls[3].result(), calls[4].result(), answers)
 
 

@@ -1,6 +1,6 @@
-"""Pumps, fleet, generation workers and reward workers of a run, on one loop: calls and replies in any order, and deaths.
+"""Pumps, fleet, generation workers and reward workers on one loop: calls and replies in any order, and deaths.
 
-All of them are the real ones. What Ray does is done by `actor_fakes.Post`, which delivers in an order drawn from a seed.
+All of them are the real ones. `actor_fakes.Post` does what Ray does, in an order drawn from a seed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class LocalCluster:
         actor.kill()
 
     async def kill_now_and_then(self, deaths: int) -> None:
-        """A worker that lives, which may be one that is still being made, at moments drawn from the post's random numbers."""
+        """Any worker that lives, open or not yet, at moments drawn from the post's random numbers."""
         for _ in range(deaths):
             for _ in range(self.post.random.randrange(300)):
                 await asyncio.sleep(0)

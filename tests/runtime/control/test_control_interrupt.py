@@ -1,0 +1,34 @@
+"""The controller is an asyncio actor: `interrupt` may begin before `run`, though it was called later."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runtime.actors.naming import Names
+from runtime.controller import Controller, RunPlan
+from runtime.settings import load_settings
+
+
+def test_an_interrupt_that_begins_before_the_run_ends_it_as_it_begins(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    begun: list[str] = []
+
+    async def _run(self: Controller) -> Any:
+        begun.append("an actor was made")
+
+    monkeypatch.setattr(Controller, "_run", _run)
+
+    async def scenario() -> None:
+        plan = RunPlan(load_settings(None), Names("run", "tests"), 8, 0, tmp_path, tmp_path, False)
+        controller = Controller(plan)
+        assert not await controller.interrupt(), "the run has not begun"
+        with pytest.raises(asyncio.CancelledError):
+            [told async for told in controller.run()]
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+    assert begun == []
