@@ -187,6 +187,9 @@ class Controller:
 
     async def _unless_cut(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of a phase. Raises what it raises, and the error that cut it short."""
+        if self._cut.done():
+            work.close()
+            raise self._cut.result()
         task = asyncio.create_task(work)
         both: list[asyncio.Future[Any]] = [task, self._cut]
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
@@ -389,7 +392,7 @@ class Controller:
             return None
         self._phase = f"{phase} is under way"
         self._tell(Notice(f"measuring accuracy on {self._plan.validation_prompts} held-out prompts"))
-        evaluation = await self._unless_cut(life.fleet.evaluate(label, self._progressed))
+        evaluation = await self._unless_cut(life.pumps.sync.measure(label, self._progressed))
         self._progressed()
         life.recorder.evaluated(step, evaluation)
         return evaluation.accuracy

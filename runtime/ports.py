@@ -49,7 +49,11 @@ class TrainerPort(Protocol):
 
 
 class FleetPort(Protocol):
-    """The generation workers."""
+    """The generation workers.
+
+    What is asked of one worker takes effect in the order in which it is asked: an abort finds the orders of an earlier
+    exchange, and an evaluation runs the weights of an earlier load, none of a later one. Replies come in any order.
+    """
 
     @property
     def workers(self) -> Sequence[str]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,10 @@ from ray.actor import ActorHandle
 from ray.exceptions import RayActorError, RayTaskError
 
 from fsm.errors import EvenstepError, InvariantBroken
-from fsm.events import Attempt
+from fsm.events import Attempt, FailureKind
 from runtime.actors.generation_worker import GenerationWorker
 from runtime.actors.naming import Names, generation_resources, start_actor, worker_names
-from runtime.answers import Answer, Order, WorkerDied
+from runtime.answers import Answer, Failed, Order, WorkerDied
 from runtime.data_plane import DataPlane
 from runtime.generation.evaluation import Evaluation
 from runtime.settings import Settings
@@ -30,19 +32,17 @@ class FleetLost(EvenstepError):
     """Generation workers died more often than `cluster.max_worker_restarts` allows."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Worker:
-    """Who sits on a seat."""
+    """Who sits on a seat: one process, from its start to its death."""
 
     handle: ActorHandle[Any]
+    numbers: Iterator[int] = field(default_factory=count)
+    """For its calls, one each, in the order in which they are sent (`CallOrder`)."""
+    version: int = -1
+    """That it has confirmed."""
     unanswered: dict[Attempt, None] = field(default_factory=dict)
     """Attempts that it has, in the order given."""
-
-    def take_lost(self) -> list[Attempt]:
-        """It is dead: what it had. Only the first who asks is told."""
-        lost = list(self.unanswered)
-        self.unanswered.clear()
-        return lost
 
 
 class _Seat:
@@ -52,10 +52,18 @@ class _Seat:
         self.name = name
         self.lives = 0
         """Workers that have sat here."""
-        self.version = -1
-        """That the worker has confirmed."""
+        self.sending = asyncio.Lock()
+        """Held from asking for the worker until the call is sent, so that no call overtakes one that has waited."""
         self.worker: asyncio.Task[_Worker] | None = None
         """The worker, once it is open and has the current weights."""
+        self.lost: dict[Attempt, None] = {}
+        """What workers that died here had, in the order given, and no exchange has told yet."""
+        self.last_death = ""
+
+    def take_lost(self) -> list[Attempt]:
+        """Only the first who asks is told."""
+        lost, self.lost = list(self.lost), {}
+        return lost
 
 
 class Fleet:
@@ -93,23 +101,29 @@ class Fleet:
     async def exchange(self, worker: str, orders: Sequence[Order]) -> Sequence[Answer]:
         """See FleetPort."""
         seat = self._seats[worker]
-        there = await self._worker(seat)
-        there.unanswered.update((order.attempt, None) for order in orders)
+        async with self._worker(seat) as there:
+            if seat.lost and not orders:  # it died while no exchange was under way that could have told
+                raise WorkerDied(worker, seat.last_death, seat.take_lost())
+            there.unanswered.update((order.attempt, None) for order in orders)
+            call: Any = there.handle.exchange.remote(next(there.numbers), orders)
         try:
-            answers: Sequence[Answer] = await there.handle.exchange.remote(orders)
+            answers: Sequence[Answer] = await call
         except RayActorError as error:
             self._bury(seat, there, error)
-            raise WorkerDied(worker, str(error), there.take_lost()) from error
+            raise WorkerDied(worker, str(error), seat.take_lost()) from error
         for answer in answers:
             there.unanswered.pop(answer.attempt, None)
-        return answers
+            seat.lost.pop(answer.attempt, None)
+        lost = f"generation worker {worker} died: {seat.last_death}"
+        return [*answers, *(Failed(attempt, FailureKind.INFRA, lost) for attempt in seat.take_lost())]
 
     async def abort(self, worker: str, attempts: Sequence[Attempt]) -> None:
         """See FleetPort. A worker that has died meanwhile has stopped them too."""
         seat = self._seats[worker]
-        there = await self._worker(seat)
+        async with self._worker(seat) as there:
+            call: Any = there.handle.abort.remote(next(there.numbers), attempts)
         try:
-            await there.handle.abort.remote(attempts)
+            await call
         except RayActorError as error:
             self._bury(seat, there, error)
 
@@ -166,9 +180,10 @@ class Fleet:
     ) -> Evaluation:
         async with place:
             while True:
-                there = await self._worker(seat)
+                async with self._worker(seat) as there:
+                    call: Any = there.handle.evaluate.remote(next(there.numbers), label, indices)
                 try:
-                    evaluation: Evaluation = await there.handle.evaluate.remote(label, indices)
+                    evaluation: Evaluation = await call
                 except RayActorError as error:
                     self._bury(seat, there, error)
                 else:
@@ -178,21 +193,30 @@ class Fleet:
     async def _load(self, seat: _Seat, published: Published) -> None:
         """A worker that dies on the way is made anew, with the publication."""
         while True:
-            there = await self._worker(seat)
-            if seat.version == published.version:
-                return
+            async with self._worker(seat) as there:
+                if there.version == published.version:
+                    return
+                call = self._send_weights(there, published)
             try:
-                seat.version = await there.handle.load_weights.remote(published.publication)
+                there.version = await call
             except RayActorError as error:
                 self._bury(seat, there, error)
                 continue
-            if seat.version != published.version:
-                raise InvariantBroken(f"{seat.name} was given version {published.version} and confirms {seat.version}")
+            if there.version != published.version:
+                raise InvariantBroken(f"{seat.name} was given version {published.version} and confirms {there.version}")
 
-    async def _worker(self, seat: _Seat) -> _Worker:
-        """The worker of a seat, as soon as there is one. Others may wait for the same."""
+    def _send_weights(self, there: _Worker, published: Published) -> Any:
+        """The call, to be awaited. Within `published` the worker gets the reference at once, and waits for its value
+        itself: Ray would have the calls that are sent later wait for it too.
+        """
+        return there.handle.load_weights.remote(next(there.numbers), published)
+
+    @asynccontextmanager
+    async def _worker(self, seat: _Seat) -> AsyncIterator[_Worker]:
+        """The worker of a seat, for one call to it, as soon as there is one: first come, first served."""
         assert seat.worker is not None, "the fleet is started before it is used"
-        return seat.worker.result() if seat.worker.done() else await asyncio.shield(seat.worker)
+        async with seat.sending:
+            yield await asyncio.shield(seat.worker)
 
     def _bury(self, seat: _Seat, dead: _Worker, error: RayActorError) -> None:
         """Make a dead worker anew, unless another of its callers has seen to it.
@@ -205,6 +229,8 @@ class Fleet:
         if not seat.worker.done() or seat.worker.result() is not dead:
             return
         self.on_death(seat.name, str(error))
+        seat.lost |= dead.unanswered
+        seat.last_death = str(error)
         self._count_restart(seat.name, error)
         ray.kill(dead.handle)  # in case it is unreachable and not dead
         self._fill(seat)
@@ -219,7 +245,6 @@ class Fleet:
             ) from error
 
     def _fill(self, seat: _Seat) -> None:
-        seat.version = -1
         seat.worker = asyncio.create_task(self._make(seat), name=f"make {seat.name}")
 
     async def _make(self, seat: _Seat) -> _Worker:
@@ -227,15 +252,15 @@ class Fleet:
         while True:
             life, seat.lives = seat.lives, seat.lives + 1
             options = self._names.options(f"{seat.name}.{life}") | generation_resources(self._settings)
-            handle = start_actor(GenerationWorker, options, seat.name, *self._arguments)
+            made = _Worker(start_actor(GenerationWorker, options, seat.name, *self._arguments))
             try:
-                await handle.open.remote()
+                await made.handle.open.remote()
                 await self._is_published.wait()
                 assert self._published is not None, "publications come before their event"
-                seat.version = await handle.load_weights.remote(self._published.publication)
+                made.version = await self._send_weights(made, self._published)
             except RayActorError as error:
                 self.on_death(seat.name, str(error))
                 self._count_restart(seat.name, error)
             else:
                 self.on_start(seat.name)
-                return _Worker(handle)
+                return made

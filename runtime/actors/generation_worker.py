@@ -1,6 +1,6 @@
 """The generation worker: the way of a group from an order to a row in the data plane.
 
-Consumes: orders, a submission an exchange; aborts; weights.
+Consumes: orders, a submission an exchange; aborts; weights. Calls begin in the order in which the fleet sent them.
 Waits for: the engine, then a reward worker, then the data plane.
 Unblocked by: a group's last rollout and verdict.
 Produces: answers, as groups end.
@@ -21,6 +21,7 @@ from ray.actor import ActorHandle
 from ray.exceptions import RayActorError
 
 from fsm.events import Attempt, FailureKind
+from runtime.actors.call_order import CallOrder
 from runtime.actors.reward_worker import verdict_threads
 from runtime.answers import Aborted, Answer, Failed, Finished, Order
 from runtime.data_plane import DataPlane
@@ -29,7 +30,7 @@ from runtime.groups import GroupReceipt, Rollout, RolloutGroup
 from runtime.settings import Settings
 from runtime.shared_output import not_shared
 from runtime.tasks.errors import DataFailure
-from runtime.weight_sync import Publication, make_fetcher
+from runtime.weight_sync import Published, make_fetcher
 
 if TYPE_CHECKING:
     from runtime.actors.policy_host import PolicyHost
@@ -40,7 +41,12 @@ if TYPE_CHECKING:
 
 
 class GenerationWorker:
-    """One of the fleet, which calls `open` first."""
+    """One of the fleet, which calls `open` first, and `close` last.
+
+    Every call between those carries its number, from 0, and begins in that order (`CallOrder`): so an abort finds its
+    orders, of two exchanges the one that was sent last goes on waiting, and a validation measures what was loaded
+    before it was asked for and not what is loaded after.
+    """
 
     def __init__(
         self,
@@ -58,6 +64,9 @@ class GenerationWorker:
         self._reward_workers = cycle(reward_workers)
         self._first_prompt = first_prompt
         self._weights = make_fetcher(settings, name)
+        self._loading = asyncio.Lock()
+        """One version at a time, in the order in which they were sent."""
+        self._order = CallOrder()
         self._verdicts_wait = verdict_threads(settings.data, settings.cluster.reward_threads) > 1
         self._sampling: dict[Attempt, asyncio.Task[SampledGroup]] = {}
         """Attempts that are being sampled, or will be delivered next."""
@@ -68,8 +77,9 @@ class GenerationWorker:
         self._delivered: list[asyncio.Task[list[Answer]]] = []
         """Done, and not yet returned by an exchange."""
         self._news = asyncio.Event()
-        """For the exchange that waits: something is delivered, or another exchange has come."""
-        self._exchanges = 0
+        """For the exchange that waits: something is delivered, or a later exchange has begun."""
+        self._newest = -1
+        """The exchange that waits for answers; those before it return."""
         self._stack = AsyncExitStack()
         self._host: PolicyHost
 
@@ -81,17 +91,22 @@ class GenerationWorker:
 
         self._host = await PolicyHost.open(self._settings, self._model_directory, self._first_prompt, self._stack)
 
-    async def load_weights(self, publication: Publication) -> int:
-        """Load a version, or a later one, and return the version that runs now."""
-        weights, version = await self._weights.fetch(publication)
-        return await self._host.load_weights(weights, version)
+    async def load_weights(self, number: int, published: Published) -> int:
+        """Load a version, unless it or a later one runs already, and return the version that runs now."""
+        await self._order.begin(number)
+        async with self._loading:
+            if self._host.version < published.version:
+                weights, version = await self._weights.fetch(await published.publication)
+                await self._host.load_weights(weights, version)
+            return self._host.version
 
-    async def exchange(self, orders: Sequence[Order]) -> list[Answer]:
+    async def exchange(self, number: int, orders: Sequence[Order]) -> list[Answer]:
         """Start orders as one submission to the engine; returns the next answers to whatever there is to answer.
 
-        At least one, unless another exchange comes while this one waits: that one waits then, and this one returns.
+        At least one, unless a later exchange begins while this one waits: that one waits then, and this one returns.
         Raises what is neither the data's nor a reward worker's fault: the engine's own failure.
         """
+        await self._order.begin(number)
         answers: list[Answer] = []
         if orders:
             started = time.perf_counter()
@@ -100,10 +115,9 @@ class GenerationWorker:
             for order, sample in samples:
                 self._sampling[order.attempt] = sample
                 sample.add_done_callback(partial(self._end, order, started))
-        self._exchanges += 1
-        mine = self._exchanges
+        self._newest = number
         self._news.set()
-        while not answers and not self._delivered and mine == self._exchanges:
+        while not answers and not self._delivered and number == self._newest:
             self._news.clear()
             await self._news.wait()
         delivered, self._delivered = self._delivered, []
@@ -111,14 +125,19 @@ class GenerationWorker:
             answers += delivery.result()
         return answers
 
-    async def abort(self, attempts: Sequence[Attempt]) -> None:
-        """Stop sampling attempts. Those that are rated already, or over, are passed over: their answers are late."""
+    async def abort(self, number: int, attempts: Sequence[Attempt]) -> None:
+        """Stop sampling attempts. Those that are rated already, or over, are passed over: their answers are late.
+
+        An attempt that is not there is over, since the exchange with its order has begun.
+        """
+        await self._order.begin(number)
         for attempt in attempts:
             if attempt in self._sampling:
                 self._sampling[attempt].cancel()
 
-    async def evaluate(self, label: str, indices: Sequence[int]) -> Evaluation:
+    async def evaluate(self, number: int, label: str, indices: Sequence[int]) -> Evaluation:
         """Held-out accuracy on these prompts."""
+        await self._order.begin(number)
         return await self._host.evaluate(label, indices)
 
     async def close(self) -> None:

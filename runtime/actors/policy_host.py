@@ -68,10 +68,14 @@ class PolicyHost:
         """Seconds that the engine has generated."""
         return self._engine.health().busy_s
 
-    async def load_weights(self, weights: Mapping[str, npt.NDArray[np.generic]], version: int) -> int:
-        """Load a version and return the version that runs now."""
-        self._version = await self._engine.load_weights(weights, version)
+    @property
+    def version(self) -> int:
+        """The version that runs; -1 before the first is loaded."""
         return self._version
+
+    async def load_weights(self, weights: Mapping[str, npt.NDArray[np.generic]], version: int) -> None:
+        """Load a version."""
+        self._version = await self._engine.load_weights(weights, version)
 
     def start(self, orders: Sequence[Order]) -> tuple[list[tuple[Order, asyncio.Task[SampledGroup]]], list[Failed]]:
         """Start orders as one submission to the engine. Also returns those that the data does not allow."""

@@ -8,12 +8,14 @@ Produces: SyncFinished; then, every so many steps, a validation or a checkpoint,
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from fsm.effects import SyncWeights
 from fsm.events import SyncFinished
 from fsm.snapshot import snapshot
 from runtime.control import Control
+from runtime.generation.evaluation import Evaluation
 from runtime.ports import FleetPort, TrainerPort
 from runtime.pumps.rows import Rows
 from runtime.recorder import Recorder
@@ -70,6 +72,14 @@ class SyncPump:
             raise
         self._recorder.call_ended("checkpoint", step)
         self._recorder.checkpointed(step, path)
+
+    async def measure(self, label: str, progressed: Callable[[], None]) -> Evaluation:
+        """Held-out accuracy of the core's version, while no step is taken; `progressed` is called as it gets on.
+
+        A sync that a stop has cut short is completed first, or an older version would be measured.
+        """
+        await self._fleet.load(await self._trainer.publish(self._control.core.state.trainer.version))
+        return await self._fleet.evaluate(label, progressed)
 
     async def _sync(self, version: int) -> None:
         if self._checkpoint_every and version % self._checkpoint_every == 0:

@@ -10,8 +10,10 @@ from control_fakes import FakeFleet, FakeTrainer, Run, receipt
 
 from fsm.effects import ClearRows
 from fsm.errors import BudgetExceeded, Stalled
-from fsm.events import Attempt, FailureKind, GroupFailed, GroupFinished
+from fsm.events import Attempt, FailureKind, GroupFailed, GroupFinished, StallTimeout
+from fsm.trainer import TrainerState
 from runtime.answers import Order
+from runtime.generation.evaluation import Evaluation
 from runtime.pumps.training import NothingTrained
 from runtime.watchdog import watch
 
@@ -92,7 +94,8 @@ def test_a_worker_without_anything_to_answer_is_not_asked() -> None:
         fleet.loading.clear()
         run = Run(config("in_order", 0), 2 * N, fleet)
         going = asyncio.create_task(run.go())
-        await asyncio.sleep(0.02)
+        while fleet.exchanges < N:
+            await asyncio.sleep(0.001)
         during = fleet.exchanges
         await asyncio.sleep(0.02)
         assert fleet.exchanges == during == N
@@ -248,6 +251,8 @@ def test_a_step_is_not_dispatched_while_weights_are_synced() -> None:
         fleet.loading.clear()
         run = Run(config("in_order", 0), 2 * N, fleet)
         going = asyncio.create_task(run.go())
+        while not fleet.submissions:
+            await asyncio.sleep(0.001)
         await asyncio.sleep(0.02)
         during = len(fleet.submissions)
         fleet.loading.set()
@@ -318,6 +323,29 @@ def test_validations_and_checkpoints_come_every_so_many_steps() -> None:
     assert run.recorder.evaluations[:2] == [2, 4]
     for saved, prompts in run.trainer.saved:
         assert sorted(prompts) == sorted(group[0] for place in ("ready", "chunk") for group in saved[place])
+
+
+def test_a_validation_after_a_stop_within_a_sync_measures_the_version_that_was_trained() -> None:
+    class MeasuredFleet(FakeFleet):
+        async def evaluate(self, label: str, progressed: Any) -> Evaluation:
+            return Evaluation(0.5, 0.5, 1, 1, self.loaded[-1], self.loaded[-1])
+
+    async def scenario() -> tuple[Run, Evaluation]:
+        fleet = MeasuredFleet()
+        fleet.loading.clear()
+        run = Run(config(), 2 * N, fleet)
+        going = asyncio.create_task(run.go())
+        while run.core.state.trainer.status is not TrainerState.SYNCING:
+            await asyncio.sleep(0.001)
+        run.control.apply(StallTimeout(1.0))
+        await going
+        fleet.loading.set()
+        return run, await run.pumps.sync.measure("after", lambda: None)
+
+    run, evaluation = asyncio.run(scenario())
+    assert isinstance(run.core.error, Stalled)
+    assert run.core.state.trainer.version == 1
+    assert (evaluation.start_weight, evaluation.end_weight) == (1, 1)
 
 
 def test_an_interrupt_waits_for_the_optimizer_step_under_way() -> None:

@@ -127,6 +127,32 @@ def test_a_run_goes_on_when_a_generation_worker_is_killed(model: Path, tmp_path:
     assert replay(outcome.trace).difference is None
 
 
+def test_a_run_goes_on_however_often_its_reward_worker_is_killed(model: Path, tmp_path: Path) -> None:
+    """Groups fail, back off and are ordered again side by side, while a worker that has others answers them."""
+    overrides = {
+        "async_rl.rollout_failure.max_infra_attempts_per_prompt": "1000",
+        "async_rl.rollout_failure.max_backoff_s": "0.2",
+    }
+    settings = settings_of(overrides, steps=30)
+    killed: list[Message] = []
+
+    def kill(message: Message) -> None:
+        if len(killed) < 8 and not isinstance(message, Notice):
+            worker = next(actor["name"] for actor in ray.util.list_named_actors(True) if "-reward-0" in actor["name"])
+            ray.kill(ray.get_actor(worker, namespace=settings.cluster.namespace), no_restart=False)
+            killed.append(message)
+
+    outcome = run(settings, model, tmp_path, kill)
+    assert len(killed) == 8
+    assert outcome.status == "completed", outcome.error
+    assert [step["selected"] for step in outcome.closed] == [N] * 30
+    assert adds_up(outcome.balance)
+    assert outcome.trace is not None
+    failed = [event for event, _, _ in events_of(outcome.trace) if isinstance(event, GroupFailed)]
+    assert "reward worker died" in failed[0].error
+    assert replay(outcome.trace).difference is None
+
+
 def test_the_same_seed_gives_the_same_losses_bit_for_bit(model: Path, tmp_path: Path) -> None:
     """in_order at lookahead 0, one generation worker, no dynamic sampling, whole batches."""
     overrides = {

@@ -1,0 +1,38 @@
+"""The controller is an asyncio actor: `interrupt` may begin before `run`, though it was called later."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runtime.actors.naming import Names
+from runtime.controller import Controller, RunPlan
+from runtime.failures import InterruptedAtStart
+from runtime.origin import Origin
+from runtime.settings import load_settings
+from runtime.shared_output import SharedOutput
+
+
+def test_an_interrupt_that_begins_before_the_run_ends_it_as_it_begins(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    begun: list[str] = []
+
+    async def _begin(self: Controller, closing: Any) -> Any:
+        begun.append("an actor was made")
+
+    monkeypatch.setattr(Controller, "_begin", _begin)
+
+    async def scenario() -> None:
+        origin = Origin("run", {}, {})
+        plan = RunPlan(load_settings(None), Names("run", "tests"), 8, 0, tmp_path, tmp_path, origin, None)
+        controller = Controller(plan, SharedOutput(tmp_path, "token"))
+        await controller.interrupt()
+        with pytest.raises(InterruptedAtStart):
+            [told async for told in controller.run()]
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+    assert begun == []
