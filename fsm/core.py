@@ -16,6 +16,7 @@ from fsm import answers, own_moves
 from fsm.answers import Done
 from fsm.ask import ask_label
 from fsm.carry import Book
+from fsm.config_values import backoff_s
 from fsm.drive import Drive
 from fsm.effects import Effect, Stopped
 from fsm.errors import EvenstepError, IllegalEvent, LateAnswer, SamplerError, Stalled
@@ -232,12 +233,6 @@ def _checked(attempt: object) -> Attempt:
     if not isinstance(attempt, Attempt) or type(attempt.prompt) is not int:
         raise IllegalEvent(f"{attempt!r} is no attempt; give back the one that StartRollout named")
     return attempt
-
-
-def backoff_s(failed_attempts: int, base_s: float, most_s: float) -> float:
-    """Seconds before attempt `failed_attempts` + 1: min(base × 2^(k−1), most) for k failed attempts (L7)."""
-    doublings = min(failed_attempts - 1, 1023)  # the largest power of two that a float holds
-    return min(base_s * 2.0**doublings, most_s)
 
 
 def _open_fresh(state: State, laws: Laws) -> Done:
