@@ -88,4 +88,6 @@ def longest_rollout_s(failure: RolloutFailureConfig, data_failures: int) -> floa
         for number in range(min(attempts - 1, _DOUBLINGS + 1))
     ]
     alike = attempts - 1 - len(backoffs)  # beyond the last doubling
-    return (attempts + data_failures) * failure.rollout_timeout_s + sum(backoffs) + (backoffs[-1] * alike if alike else 0)
+    return (
+        (attempts + data_failures) * failure.rollout_timeout_s + sum(backoffs) + (backoffs[-1] * alike if alike else 0)
+    )

@@ -17,15 +17,17 @@ from fsm.answers import Done
 from fsm.ask import ask_label
 from fsm.carry import Book
 from fsm.config_values import backoff_s
+from fsm.dead_ends import WHAT_LED_HERE, DeadEnd, dead_end, is_dead_end
 from fsm.drive import Drive
 from fsm.effects import Effect, Stopped
-from fsm.errors import EvenstepError, IllegalEvent, LateAnswer, SamplerError, Stalled
+from fsm.errors import Deadlocked, EvenstepError, IllegalEvent, LateAnswer, SamplerError, Stalled
 from fsm.events import (
     Attempt,
     BackoffOver,
     Begin,
     ChunkTrained,
     ClaimUnreadable,
+    DeadEndReached,
     Event,
     FailureKind,
     GroupFailed,
@@ -115,6 +117,29 @@ class Core:
         """What the current step waits for, in one sentence (see `fsm.explain`)."""
         return waits_for(self.state, self.limits, self.setup.sampler_name)
 
+    @property
+    def can_go_on(self) -> bool:
+        """False where it is proven that nothing can close the step being trained any more (W2)."""
+        return not is_dead_end(self.state, self.laws)
+
+    def explain_dead_end(self) -> str:
+        """Why the run can never go on, and which answer of a custom sampler led there. Raises IllegalEvent where it
+        can."""
+        found = dead_end(self.state, self.limits, self.setup.sampler_name)
+        if found is None:
+            raise IllegalEvent(f"the run can go on: {self.waits_for()}")
+        return f"the run can never go on: {self.waits_for()}. {self._blame(found)}"
+
+    def _blame(self, found: DeadEnd) -> str:
+        name = self.setup.sampler_name
+        if not self.laws.is_custom:
+            return "No sampler from outside is to blame: please report it with the trace"
+        led = " or ".join(f"{method}: {WHAT_LED_HERE[method]}" for method in found.methods)
+        return (
+            f"Sampler {name} led here by what it answered to {led}. Correct it (evenstep check --sampler finds the "
+            f"shortest way to such a state), and resume from a checkpoint before that answer"
+        )
+
     def open_with(self, opening: Callable[[State, Laws], Done]) -> None:
         """Begin otherwise than afresh; for `fsm.snapshot.restore`."""
         self._opening = opening
@@ -153,6 +178,8 @@ class Core:
                     f"{self.waits_for()}"
                 )
                 return partial(answers.stop_with, error=Stalled(explanation)), None, 0.0
+            case DeadEndReached():
+                return partial(answers.stop_with, error=Deadlocked(self.explain_dead_end())), None, 0.0
         return self._plan_trainer(event)
 
     def _plan_trainer(self, event: Event) -> _Plan:

@@ -50,3 +50,7 @@ class SearchExceeded(RunStopped):
 
 class Stalled(RunStopped):
     """Nothing progressed for `stall_timeout_s` (W2)."""
+
+
+class Deadlocked(Stalled):
+    """The run provably can never go on: it is deadlocked or livelocked, and `on_deadlock` is stop (W2)."""

@@ -56,7 +56,9 @@ def _one_generation(config: RunConfig) -> Iterator[str]:
         return
     filtered = ""
     if config.grpo.use_dynamic_sampling:
-        filtered = ", and grpo.use_dynamic_sampling would filter every group, since one reward is always equal to itself"
+        filtered = (
+            ", and grpo.use_dynamic_sampling would filter every group, since one reward is always equal to itself"
+        )
     yield (
         f"grpo.num_generations_per_prompt is {generations}: an advantage is a rollout's reward against those of its "
         f"siblings, so a group of one has none and nothing would be learnt{filtered}. Set num_generations_per_prompt "

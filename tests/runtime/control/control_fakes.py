@@ -195,6 +195,7 @@ class FakeRecorder:
     closes: list[ClosedStep] = field(default_factory=list)
     late: int = 0
     stalls: list[str] = field(default_factory=list)
+    dead_ends: list[str] = field(default_factory=list)
     evaluations: list[int] = field(default_factory=list)
     checkpoints: list[int] = field(default_factory=list)
     synced_versions: list[int] = field(default_factory=list)
@@ -242,6 +243,9 @@ class FakeRecorder:
 
     def stalled(self, idle_s: float, waits_for: str) -> None:
         self.stalls.append(waits_for)
+
+    def dead_end(self, explanation: str) -> None:
+        self.dead_ends.append(explanation)
 
 
 class Run:
