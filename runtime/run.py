@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from fsm.errors import ConfigError, EvenstepError
-from fsm.setup import set_up
 from fsm.state import Limits
 from runtime.checkpoint import CheckpointRefused
 from runtime.generation.config import VllmEngineConfig
 from runtime.generation.errors import PolicyNotFinite, RequestRefused, UnsupportedModel
 from runtime.generation.vllm_setup import VllmMissing, check_validation, check_vllm_installed
+from runtime.in_time import set_up_in_time
 from runtime.memory import PeakMemory
 from runtime.messages import Message, Notice, Outcome
 from runtime.metric_writers import METRICS_FILE, MetricsBackendMissing, missing_backends
@@ -120,7 +120,7 @@ def check_run(settings: Settings, output: Path, *, resume: bool) -> tuple[int, i
         held_out = load_task(settings.data, "validation").num_prompts if settings.data.validation_size else 0
     except TaskError as error:
         raise ConfigError(f"the run cannot start: {error}") from None
-    _refuse_too_few(num_prompts, set_up(settings, num_prompts).limits)
+    _refuse_too_few(num_prompts, set_up_in_time(settings, num_prompts).limits)
     return num_prompts, held_out
 
 
