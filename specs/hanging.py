@@ -16,7 +16,7 @@ import importlib
 import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -44,6 +44,7 @@ class _Watch:
 
     def __init__(self, file: IO[bytes], seconds: float | None) -> None:
         self._file = file
+        self._seconds = seconds
         self._set_s = 0.0
         self.set_back(seconds, LOADING_S)
 
@@ -54,6 +55,14 @@ class _Watch:
             self._set_s = now_s
             within_s = LONGEST_ANSWER_S if left_s is None else min(LONGEST_ANSWER_S, max(left_s, 0.0) + more_s)
             faulthandler.dump_traceback_later(within_s, exit=True, file=self._file)
+
+    @contextmanager
+    def off(self) -> Iterator[None]:
+        """Meanwhile."""
+        faulthandler.cancel_dump_traceback_later()
+        yield
+        self._set_s = 0.0
+        self.set_back(self._seconds, ASKING_S)
 
 
 _watches: list[_Watch] = []
@@ -84,10 +93,10 @@ def alive(left_s: float | None) -> None:
 @contextmanager
 def nobody_asked() -> Iterator[None]:
     """What goes on meanwhile asks no sampler, and may take as long as it takes."""
-    faulthandler.cancel_dump_traceback_later()
-    yield
-    for watch in _watches:
-        watch.set_back(None, ASKING_S)
+    with ExitStack() as off:
+        for watch in _watches:
+            off.enter_context(watch.off())
+        yield
 
 
 class Hang(NamedTuple):

@@ -94,10 +94,10 @@ def _fail_where_it_hangs(sampler: str, hangs: Hangs) -> None:
     if hang is None:
         return
     if not hang.method:
-        fail(f"it did not get on for {hang.within_s:g} s: {hang.place}. There is no verdict")
+        fail(f"it did not get on for {hang.within_s:.0f} s: {hang.place}. There is no verdict")
     asked = "while it was imported" if hang.method == "<module>" else f"{hang.method} did not return"
     fail(
-        f"sampler {sampler} hangs: {asked}, for {hang.within_s:g} s, in {hang.place}. There is no verdict. Correct the "
+        f"sampler {sampler} hangs: {asked}, for {hang.within_s:.0f} s, in {hang.place}. There is no verdict. Correct the "
         f"sampler: it answers at once, from its view alone"
     )
 

@@ -13,6 +13,7 @@ from fsm.errors import Deadlocked
 from fsm.events import DeadEndReached
 from fsm.explain import status
 from fsm.samplers.builtin import InOrder
+from fsm.samplers.protocol import Admission
 from fsm.state import GroupClass, View
 from runtime.answers import Order
 
@@ -21,6 +22,13 @@ class ChargesNone(InOrder):
     """In order, and no step is charged for what is lost."""
 
     def charge_step_for_lost_group(self, target_step: int | None, assembling_version: int) -> int | None:
+        return None
+
+
+class AdmitsNothing(InOrder):
+    """In order, and the gate never opens."""
+
+    def admit(self, view: View) -> Admission | None:
         return None
 
 
@@ -74,6 +82,7 @@ async def watched(given: dict[str, Any], prompts: int, fleet: FakeFleet, *, warn
     [
         ("ChargesNone", 0, 2, loses_the_first, "charge_step_for_lost_group"),
         ("ChargesNone", 1, 4, loses_the_first_and_hangs, "charge_step_for_lost_group"),
+        ("AdmitsNothing", 0, 4, lambda order, tried: "good", "admit"),
         ("SelectsNothing", 0, 2, lambda order, tried: "good", "select"),
         ("SelectsNothing", 0, 40, lambda order, tried: "good", "select"),
     ],
