@@ -97,8 +97,8 @@ def _fail_where_it_hangs(sampler: str, hangs: Hangs) -> None:
         fail(f"it did not get on for {hang.within_s:.0f} s: {hang.place}. There is no verdict")
     asked = "while it was imported" if hang.method == "<module>" else f"{hang.method} did not return"
     fail(
-        f"sampler {sampler} hangs: {asked}, for {hang.within_s:.0f} s, in {hang.place}. There is no verdict. Correct the "
-        f"sampler: it answers at once, from its view alone"
+        f"sampler {sampler} hangs: {asked}, for {hang.within_s:.0f} s, in {hang.place}. There is no verdict. "
+        f"Correct the sampler: it answers at once, from its view alone"
     )
 
 
