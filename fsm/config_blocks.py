@@ -185,7 +185,14 @@ class StallWatchdogConfig(Strict):
         default=600.0, description="Time without progress after which the watchdog acts."
     )
     stall_action: Literal["warn", "abort"] = Field(
-        default="warn", description="Warn, or stop the run, with the explanation of the wait."
+        default="warn",
+        description="Warn, or stop the run, with the explanation of the wait. With abort stall_timeout_s is at least "
+        "what the deadline and the retries of one prompt allow.",
+    )
+    on_deadlock: Literal["stop", "warn"] = Field(
+        default="stop",
+        description="A run that provably can never go on is stopped at once; warn says so once, and keeps it for a "
+        "debugger, whatever stall_action is.",
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import NamedTuple
 
-from fsm.config_blocks import RunConfig, WindowedConfig
+from fsm.config_blocks import RolloutFailureConfig, RunConfig, WindowedConfig
 
 
 class SamplerTraits(NamedTuple):
@@ -62,3 +62,32 @@ def floor_groups(num_prompts_per_step: int, fraction: float) -> int:
     """The floor of a step, ceil(N × fraction), exact for the decimal as written: 0.55 × 100 is 55 (L6)."""
     exact = num_prompts_per_step * Fraction(repr(float(fraction)))
     return -(-exact.numerator // exact.denominator)
+
+
+_DOUBLINGS = 1023
+"""The largest power of two that a float holds."""
+
+
+def backoff_s(failed_attempts: int, base_s: float, most_s: float) -> float:
+    """Seconds before attempt `failed_attempts` + 1: min(base × 2^(k−1), most) for k failed attempts (L7)."""
+    return min(base_s * 2.0 ** min(failed_attempts - 1, _DOUBLINGS), most_s)
+
+
+def longest_rollout_s(failure: RolloutFailureConfig, data_failures: int) -> float | None:
+    """Seconds until a prompt has finished or is given up on, at most: every attempt runs up to its deadline (W1, L7).
+
+    All infra attempts, and before them `data_failures` failures of the other kind, which start the next attempt at once
+    but count for the backoffs. Weight syncs, during which a retry waits, come on top. None without a deadline.
+    """
+    if failure.rollout_timeout_s is None:
+        return None
+    attempts = failure.max_infra_attempts_per_prompt
+    before = data_failures + 1  # the first infra failure is the prompt's failure of this number
+    backoffs = [
+        backoff_s(before + number, failure.backoff_base_s, failure.max_backoff_s)
+        for number in range(min(attempts - 1, _DOUBLINGS + 1))
+    ]
+    alike = attempts - 1 - len(backoffs)  # beyond the last doubling
+    return (
+        (attempts + data_failures) * failure.rollout_timeout_s + sum(backoffs) + (backoffs[-1] * alike if alike else 0)
+    )

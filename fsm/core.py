@@ -16,15 +16,18 @@ from fsm import answers, own_moves
 from fsm.answers import Done
 from fsm.ask import ask_label
 from fsm.carry import Book
+from fsm.config_values import backoff_s
+from fsm.dead_ends import WHAT_LED_HERE, DeadEnd, dead_end, is_dead_end
 from fsm.drive import Drive
 from fsm.effects import Effect, Stopped
-from fsm.errors import EvenstepError, IllegalEvent, LateAnswer, SamplerError, Stalled
+from fsm.errors import Deadlocked, EvenstepError, IllegalEvent, LateAnswer, SamplerError, Stalled
 from fsm.events import (
     Attempt,
     BackoffOver,
     Begin,
     ChunkTrained,
     ClaimUnreadable,
+    DeadEndReached,
     Event,
     FailureKind,
     GroupFailed,
@@ -38,7 +41,7 @@ from fsm.explain import waits_for
 from fsm.invariants import check
 from fsm.laws import Laws, laws_of
 from fsm.machines import TABLES
-from fsm.moves import Move
+from fsm.moves import Move, RunStopped
 from fsm.roster import Group
 from fsm.samplers.protocol import LabellingSampler
 from fsm.setup import Setup
@@ -85,6 +88,8 @@ class Core:
         sampler = setup.sampler
         self._labelling = sampler if isinstance(sampler, LabellingSampler) and sampler.labels > 1 else None
         """The sampler, where it labels groups. Asked for once: an isinstance of a protocol is slow."""
+        self.before_stop: Callable[[], None] | None = None
+        """Called before an event that stops the run changes anything: what is saved then goes on as after a crash."""
         self._observer = observer
         self._opening: Callable[[State, Laws], Done] = _open_fresh
         self._begun = False
@@ -100,6 +105,8 @@ class Core:
         state, own = own_moves.settle(state, self.laws, self.state if self._begun else None)
         check(state, self.limits)
         moves = (*done, *own)
+        if self.before_stop is not None and moves and type(moves[-1]) is RunStopped:
+            self.before_stop()
         self.state = state
         self._begun = True
         carry = self.book.carry
@@ -113,6 +120,29 @@ class Core:
     def waits_for(self) -> str:
         """What the current step waits for, in one sentence (see `fsm.explain`)."""
         return waits_for(self.state, self.limits, self.setup.sampler_name)
+
+    @property
+    def can_go_on(self) -> bool:
+        """False where it is proven that nothing can close the step being trained any more (W2)."""
+        return not is_dead_end(self.state, self.laws)
+
+    def explain_dead_end(self) -> str:
+        """Why the run can never go on, and which answer of a custom sampler led there. Raises IllegalEvent where it
+        can."""
+        found = dead_end(self.state, self.limits, self.setup.sampler_name)
+        if found is None:
+            raise IllegalEvent(f"the run can go on: {self.waits_for()}")
+        return f"the run can never go on: {self.waits_for()}. {self._blame(found)}"
+
+    def _blame(self, found: DeadEnd) -> str:
+        name = self.setup.sampler_name
+        if not self.laws.is_custom:
+            return "No sampler from outside is to blame: please report it with the trace"
+        led = " or ".join(f"{method}: {WHAT_LED_HERE[method]}" for method in found.methods)
+        return (
+            f"Sampler {name} led here by what it answered to {led}. Correct it (evenstep check --sampler finds the "
+            f"shortest way to such a state), and resume from a checkpoint before that answer"
+        )
 
     def open_with(self, opening: Callable[[State, Laws], Done]) -> None:
         """Begin otherwise than afresh; for `fsm.snapshot.restore`."""
@@ -152,6 +182,8 @@ class Core:
                     f"{self.waits_for()}"
                 )
                 return partial(answers.stop_with, error=Stalled(explanation)), None, 0.0
+            case DeadEndReached():
+                return partial(answers.stop_with, error=Deadlocked(self.explain_dead_end())), None, 0.0
         return self._plan_trainer(event)
 
     def _plan_trainer(self, event: Event) -> _Plan:
@@ -232,12 +264,6 @@ def _checked(attempt: object) -> Attempt:
     if not isinstance(attempt, Attempt) or type(attempt.prompt) is not int:
         raise IllegalEvent(f"{attempt!r} is no attempt; give back the one that StartRollout named")
     return attempt
-
-
-def backoff_s(failed_attempts: int, base_s: float, most_s: float) -> float:
-    """Seconds before attempt `failed_attempts` + 1: min(base × 2^(k−1), most) for k failed attempts (L7)."""
-    doublings = min(failed_attempts - 1, 1023)  # the largest power of two that a float holds
-    return min(base_s * 2.0**doublings, most_s)
 
 
 def _open_fresh(state: State, laws: Laws) -> Done:

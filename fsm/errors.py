@@ -1,6 +1,7 @@
 """Errors, split by who is to blame.
 
-`ConfigError`: the user's configuration. `IllegalEvent`: the caller, who fed an event that cannot be.
+`ConfigError`: the user's configuration. `IllegalEvent`, `IllegalSnapshot`: the caller, who fed an event that cannot
+be, or a snapshot that no core wrote.
 `SamplerError`: a custom sampler. `InvariantBroken`: evenstep itself. `RunStopped` and its kinds: nobody's
 mistake; what happened in the world went past a limit that the configuration sets.
 """
@@ -14,6 +15,10 @@ class EvenstepError(Exception):
 
 class ConfigError(EvenstepError, ValueError):
     """The configuration cannot be run. The message says what, why and what to set instead."""
+
+
+class IllegalSnapshot(ConfigError):
+    """The caller gave a snapshot that no core wrote, or that this evenstep does not read. Nothing has begun."""
 
 
 class IllegalEvent(EvenstepError):
@@ -50,3 +55,7 @@ class SearchExceeded(RunStopped):
 
 class Stalled(RunStopped):
     """Nothing progressed for `stall_timeout_s` (W2)."""
+
+
+class Deadlocked(Stalled):
+    """The run provably can never go on: it is deadlocked or livelocked, and `on_deadlock` is stop (W2)."""

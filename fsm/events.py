@@ -13,6 +13,7 @@ __all__ = [
     "Begin",
     "ChunkTrained",
     "ClaimUnreadable",
+    "DeadEndReached",
     "Event",
     "FailureKind",
     "GroupFailed",
@@ -96,6 +97,10 @@ class StallTimeout(NamedTuple):
     idle_s: float
 
 
+class DeadEndReached(NamedTuple):
+    """The watchdog saw that the run can never go on (`fsm.dead_ends`), and `on_deadlock` is stop (W2)."""
+
+
 Event = (
     Begin
     | GroupFinished
@@ -106,4 +111,5 @@ Event = (
     | StepFinished
     | SyncFinished
     | StallTimeout
+    | DeadEndReached
 )

@@ -7,10 +7,10 @@ event.
 from __future__ import annotations
 
 from fsm import pages
-from fsm.admission_gate import GateState
+from fsm.dead_ends import dead_end, deadlocked
 from fsm.run import RunState
 from fsm.source import SourceState
-from fsm.state import NONE, Counts, GroupClass, Limits, State, charged, slots_accounted
+from fsm.state import NONE, Counts, GroupClass, Limits, State, charged
 from fsm.step_assembly import want
 from fsm.trainer import TrainerState
 
@@ -19,16 +19,12 @@ SHOWN_CLASSES = 6
 
 
 def status(state: State) -> str:
-    """One of waiting_for_rollouts, training, finishing, syncing, completed, stopped, deadlocked.
-
-    Deadlocked: the run is not over, the core can do nothing more, and nothing is in flight, in training or being
-    synced, so that nothing can ever happen again.
-    """
+    """One of waiting_for_rollouts, training, finishing, syncing, completed, stopped, deadlocked (`fsm.dead_ends`)."""
     if state.run.status is not RunState.RUNNING:
         return state.run.status.name.lower()
     if state.trainer.status is not TrainerState.ASSEMBLING:
         return state.trainer.status.name.lower()
-    return "waiting_for_rollouts" if state.tally.in_flight else "deadlocked"
+    return "deadlocked" if deadlocked(state) else "waiting_for_rollouts"
 
 
 def class_name(group_class: GroupClass) -> str:
@@ -91,30 +87,6 @@ def _next_answer(state: State) -> str:
     return "next, an attempt that waits must start"
 
 
-def _dead_end(state: State, limits: Limits, sampler_name: str) -> str:
-    """Why nothing can happen any more, and what to look at."""
-    tally = state.tally
-    reasons = []
-    if tally.ready:
-        reasons.append(f"{sampler_name} selects none of the {tally.ready} ready groups")
-    if tally.queued and tally.in_flight + tally.ready >= limits.max_buffered:
-        reasons.append(
-            f"{tally.queued} prompts are queued and the buffer is full: max_buffered_rollouts is {limits.max_buffered}"
-        )
-    if not limits.closes_short and not slots_accounted(state, limits):
-        reasons.append("slots are missing that are neither in hand nor charged to any step")
-    closed = state.gate.status is GateState.CLOSED
-    supply = state.source.status is SourceState.PRODUCING or tally.spare >= limits.size
-    if closed and supply:
-        reasons.append(
-            f"the gate is closed at dispatch index {state.gate.dispatch_index} and opens when the version, now "
-            f"{state.trainer.version}, moves, which needs this step"
-        )
-    if not supply and not tally.queued:
-        reasons.append("the data is used up and no whole batch of spares is left")
-    return f"deadlocked, nothing can ever happen: {'; '.join(reasons)}"
-
-
 def waits_for(state: State, limits: Limits, sampler_name: str) -> str:
     """What the current step waits for, what is in hand, what must happen next, and whether it still can."""
     needs, outcome = _needs(state, limits, sampler_name)
@@ -144,4 +116,5 @@ def _needs(state: State, limits: Limits, sampler_name: str) -> tuple[str, str]:
     missing = want(limits.size, state.step.selected, lost)
     least = min(limits.min_groups, missing)
     needs = f"{made_up} and waits for {missing} more, at least {least} of them eligible at once under {sampler_name}"
-    return needs, _dead_end(state, limits, sampler_name) if now == "deadlocked" else _next_answer(state)
+    end = dead_end(state, limits, sampler_name)
+    return needs, _next_answer(state) if end is None else end.why

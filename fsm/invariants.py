@@ -1,10 +1,12 @@
 """What must hold of every state. The core asserts `check` after every event, in production too.
 
 `check` costs the same however many groups there are; `check_deep` goes through all classes and the roster, for
-tests, the simulation and the checker. Each raises InvariantBroken with the values.
+tests, the simulation, the checker and snapshots. Each raises InvariantBroken with the values.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from fsm import pages
 from fsm.errors import InvariantBroken
@@ -14,43 +16,62 @@ from fsm.state import Limits, State, charged
 from fsm.step_assembly import comes_out_even
 
 
-def _require(holds: bool, rule: str, what: str, state: State) -> None:
-    if not holds:
-        raise InvariantBroken(f"{rule}: {what}. This is a defect of evenstep; please report it with {state}")
+def _broken(what: str, state: State) -> InvariantBroken:
+    return InvariantBroken(f"{what}. This is a defect of evenstep; please report it with {state}")
 
 
 def check(state: State, limits: Limits) -> None:
     """The balance sheet, the step's guard, and what two places count alike."""
+    fault = _fault(state, limits)
+    if fault is not None:
+        raise _broken(fault, state)
+
+
+def _fault(state: State, limits: Limits) -> str | None:
     tally, step = state.tally, state.step
     if not tally.balanced:
-        _require(False, "X4", f"the balance sheet does not add up: {tally}", state)
+        return f"X4: the balance sheet does not add up: {tally}"
     lost = charged(state, state.trainer.version)
     if not comes_out_even(step, limits.size, lost):
-        _require(False, "L5", f"selected {step.selected} + charged {lost} of {limits.size}", state)
+        return f"L5: selected {step.selected} + charged {lost} of {limits.size}, {step.status.name.lower()}"
     if tally.selected != step.selected or tally.spare != state.pool.spares or tally.queued != state.queue.groups:
-        _require(False, "X4", "the machines and the balance sheet disagree", state)
+        return f"X4: the machines and the balance sheet disagree: {step}, {state.pool}, {state.queue}, {tally}"
+    return None
 
 
 def check_deep(state: State, limits: Limits, roster: Roster) -> None:
     """All counts against the balance sheet, all ledgers, and the roster against the counts."""
-    check(state, limits)
+    for fault in faults(state, limits, roster):
+        raise _broken(fault, state)
+
+
+def faults(state: State, limits: Limits, roster: Roster) -> Iterator[str]:
+    """All that does not hold, in words that begin with the rule."""
+    fault = _fault(state, limits)
+    if fault is not None:
+        yield fault
     tally = state.tally
     in_flight = pages.total(state.running) + pages.total(state.waiting) + pages.total(state.backing_off)
-    _require(in_flight == tally.in_flight, "X4", f"{in_flight} in flight by class", state)
-    _require(pages.total(state.ready) == tally.ready, "X4", "ready by class", state)
+    if in_flight != tally.in_flight:
+        yield f"X4: {in_flight} in flight by class, {tally.in_flight} on the balance sheet"
+    ready = pages.total(state.ready)
+    if ready != tally.ready:
+        yield f"X4: {ready} ready by class, {tally.ready} on the balance sheet"
     selected = pages.total(state.chunk) + pages.total(state.accumulated)
-    _require(selected == tally.selected, "X4", f"{selected} selected by class", state)
+    if selected != tally.selected:
+        yield f"X4: {selected} selected by class, {tally.selected} on the balance sheet"
     for step, ledger in pages.items(state.ledgers):
         chosen = state.step.selected if step == state.trainer.version else 0
         holds = ledger_holds(ledger, LedgerContext(limits.size, limits.floor, chosen))
-        _require(holds and step >= state.trainer.version, "L4", f"the ledger of step {step}", state)
+        if not holds or step < state.trainer.version:
+            yield f"L4: the ledger of step {step} at version {state.trainer.version}: {ledger}"
     for group_class, _ in [*pages.items(state.running), *pages.items(state.waiting)]:
-        within = group_class.replacements <= limits.max_replacements
-        _require(within, "L2", f"{group_class} has had too many replacements", state)
-    _check_roster(state, roster)
+        if group_class.replacements > limits.max_replacements:
+            yield f"L2: {group_class} has had more than {limits.max_replacements} replacements"
+    yield from _roster_faults(state, roster)
 
 
-def _check_roster(state: State, roster: Roster) -> None:
+def _roster_faults(state: State, roster: Roster) -> Iterator[str]:
     counted = {
         "running": (state.running, [g for c in roster.running.values() for g in c.values()]),
         "waiting": (state.waiting, list(roster.waiting.values())),
@@ -60,9 +81,13 @@ def _check_roster(state: State, roster: Roster) -> None:
         "accumulated": (state.accumulated, roster.accumulated),
     }
     for place, (counts, groups) in counted.items():
-        listed = pages.of((group.group_class, 1) for group in groups)
-        agrees = list(pages.items(listed)) == list(pages.items(counts))
-        _require(agrees, "X4", f"the roster has other groups {place}: {list(pages.items(listed))}", state)
-    _require(len(roster.spares) == state.pool.spares, "X4", "the roster has other spares", state)
-    _require(len(roster.queue) == state.queue.groups, "X4", "the roster has another queue", state)
-    _require(len(roster.again) == state.source.requeued, "C3", "the roster has other requeued prompts", state)
+        listed, by_class = pages.of((group.group_class, 1) for group in groups), list(pages.items(counts))
+        if list(pages.items(listed)) != by_class:
+            yield f"X4: the roster has {len(groups)} groups {place}, {list(pages.items(listed))}, counted {by_class}"
+    for what, listed_prompts, groups_counted, rule in (
+        ("spares", roster.spares, state.pool.spares, "X4"),
+        ("queued prompts", roster.queue, state.queue.groups, "X4"),
+        ("prompts to be generated again", roster.again, state.source.requeued, "C3"),
+    ):
+        if len(listed_prompts) != groups_counted:
+            yield f"{rule}: the roster has {len(listed_prompts)} {what}, counted {groups_counted}"

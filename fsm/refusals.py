@@ -6,10 +6,17 @@ same for one from outside.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
-from fsm.config_blocks import CustomConfig, InOrderConfig, RunConfig, WindowedConfig
-from fsm.config_values import SamplerTraits, floor_groups, required_buffer, resolved_streaming_minimum
+from fsm.config_blocks import CustomConfig, InOrderConfig, RolloutFailureConfig, RunConfig, WindowedConfig
+from fsm.config_values import (
+    SamplerTraits,
+    floor_groups,
+    longest_rollout_s,
+    required_buffer,
+    resolved_streaming_minimum,
+)
 
 
 def refusals(config: RunConfig, sampler: SamplerTraits) -> list[str]:
@@ -34,6 +41,7 @@ def warnings(config: RunConfig, sampler: SamplerTraits) -> list[str]:
         *_floor_without_loss(config, sampler),
         *_large_reserve(config, sampler),
         *_no_deadline(config),
+        *_stall_below_data_attempts(config),
         *_idle_search_limit(config),
     ]
 
@@ -42,13 +50,20 @@ def warnings(config: RunConfig, sampler: SamplerTraits) -> list[str]:
 
 
 def _one_generation(config: RunConfig) -> Iterator[str]:
-    """Dynamic sampling with one generation per prompt: the rewards of a group of one are always all equal."""
-    if config.grpo.use_dynamic_sampling and config.grpo.num_generations_per_prompt < 2:
-        yield (
-            "grpo.num_generations_per_prompt is 1 beside grpo.use_dynamic_sampling: the rewards of a group "
-            "of one are always all equal, so every group would be filtered. Set num_generations_per_prompt "
-            "to 2 or more, or use_dynamic_sampling to false."
+    """Fewer than two generations per prompt: a rollout without siblings has no advantage."""
+    generations = config.grpo.num_generations_per_prompt
+    if generations >= 2:
+        return
+    filtered = ""
+    if config.grpo.use_dynamic_sampling:
+        filtered = (
+            ", and grpo.use_dynamic_sampling would filter every group, since one reward is always equal to itself"
         )
+    yield (
+        f"grpo.num_generations_per_prompt is {generations}: an advantage is a rollout's reward against those of its "
+        f"siblings, so a group of one has none and nothing would be learnt{filtered}. Set num_generations_per_prompt "
+        "to 2 or more."
+    )
 
 
 def _replace_without_means(config: RunConfig) -> Iterator[str]:
@@ -93,7 +108,44 @@ def _other_global_batch(config: RunConfig) -> Iterator[str]:
     )
 
 
+def _stall_below_attempts(config: RunConfig) -> Iterator[str]:
+    """`stall_action: abort` with a `stall_timeout_s` below what the deadline, the infra attempts and their backoffs of
+    one prompt allow."""
+    watchdog, failure = config.async_rl.stall_watchdog, config.async_rl.rollout_failure
+    least_s = longest_rollout_s(failure, data_failures=0)
+    if watchdog.stall_action != "abort" or least_s is None or watchdog.stall_timeout_s >= least_s:
+        return
+    yield (
+        f"async_rl.stall_watchdog.stall_timeout_s is {watchdog.stall_timeout_s:g} with stall_action: abort, but the "
+        f"retries of one prompt may take {least_s:g} s: {_attempts(failure, failure.max_infra_attempts_per_prompt)}. "
+        f"The watchdog would stop a run that is well. Set stall_timeout_s to {_whole(least_s)} or more, or "
+        "stall_action to warn, or lower rollout_timeout_s or max_infra_attempts_per_prompt."
+    )
+
+
+def _attempts(failure: RolloutFailureConfig, attempts: int) -> str:
+    """The parts of `longest_rollout_s`, in words."""
+    backoffs = "" if failure.backoff_base_s == 0 or attempts == 1 else ", and the backoffs between them"
+    return f"{attempts} attempts of rollout_timeout_s = {failure.rollout_timeout_s:g} s each{backoffs}"
+
+
+def _whole(seconds: float) -> str:
+    """Not less, and short."""
+    return f"{math.ceil(seconds)}" if seconds < 1e15 else f"{seconds:g}"
+
+
 # Refused because of the sampler
+
+
+def _bucket_with_replace(config: RunConfig, sampler: SamplerTraits) -> Iterator[str]:
+    """The weight_fifo sampler with `on_dropped_prompt: replace`: no group of it may be lost."""
+    if sampler.stamps_bucket and config.async_rl.rollout_failure.on_dropped_prompt == "replace":
+        yield (
+            f"async_rl.rollout_failure.on_dropped_prompt is replace under the {sampler.name} sampler, which has "
+            "nothing to replace: it goes neither with dynamic sampling nor with a drop budget. Prompts would be held "
+            "back from training until the data is used up. Set on_dropped_prompt to shrink, or take another sampler, "
+            "such as in_order or ready_first."
+        )
 
 
 def _bucket_with_losses(config: RunConfig, sampler: SamplerTraits) -> Iterator[str]:
@@ -120,6 +172,8 @@ def _filtered_without_replace(config: RunConfig, sampler: SamplerTraits) -> Iter
     """Dynamic sampling without `on_dropped_prompt: replace`, but under the windowed sampler."""
     failure = config.async_rl.rollout_failure
     filters = config.grpo.use_dynamic_sampling and sampler.uses_replacement_pool
+    if sampler.stamps_bucket:  # refused with dynamic sampling, whatever becomes of what is filtered
+        return
     if filters and failure.on_dropped_prompt != "replace":
         yield (
             f"async_rl.rollout_failure.on_dropped_prompt is {failure.on_dropped_prompt} beside "
@@ -195,11 +249,13 @@ REFUSED_UNDER_ANY_SAMPLER = (
     _replace_without_means,
     _streaming_minimum_above_n,
     _other_global_batch,
+    _stall_below_attempts,
 )
 """Each refusal, which says in its docstring what is refused."""
 
 REFUSED_BY_SAMPLER = (
     _bucket_with_losses,
+    _bucket_with_replace,
     _filtered_without_replace,
     _buffer_too_small,
     _stale_without_correction,
@@ -262,11 +318,30 @@ def _large_reserve(config: RunConfig, sampler: SamplerTraits) -> Iterator[str]:
 def _no_deadline(config: RunConfig) -> Iterator[str]:
     if config.async_rl.rollout_failure.rollout_timeout_s is None:
         watchdog = config.async_rl.stall_watchdog
-        does = "warns" if watchdog.stall_action == "warn" else "stops the run"
+        warns = watchdog.stall_action == "warn"
+        does = "warns" if warns else "stops the run"
+        also = "" if warns else ", also where a sound rollout takes that long"
         yield (
             "async_rl.rollout_failure.rollout_timeout_s is null: an attempt from which nothing comes holds "
             f"its slot for the rest of the run; only the watchdog {does}, {watchdog.stall_timeout_s:g} s "
-            "after the last progress."
+            f"after the last progress{also}."
+        )
+
+
+def _stall_below_data_attempts(config: RunConfig) -> Iterator[str]:
+    """Data failures usually come long before the deadline, so what they add to the refusal's bound is warned of."""
+    watchdog, failure = config.async_rl.stall_watchdog, config.async_rl.rollout_failure
+    data_failures = failure.max_data_attempts_per_prompt - 1
+    most_s, least_s = longest_rollout_s(failure, data_failures), longest_rollout_s(failure, data_failures=0)
+    if watchdog.stall_action != "abort" or most_s is None or least_s is None:
+        return
+    if least_s <= watchdog.stall_timeout_s < most_s:
+        attempts = failure.max_infra_attempts_per_prompt + data_failures
+        yield (
+            f"async_rl.stall_watchdog.stall_timeout_s is {watchdog.stall_timeout_s:g} with stall_action: abort: a "
+            f"prompt whose data failures come as late as its deadline may take {most_s:g} s "
+            f"({_attempts(failure, attempts)}), and the watchdog would stop such a run; {_whole(most_s)} "
+            "is enough for all of its retries."
         )
 
 

@@ -21,14 +21,12 @@ from fsm.run import Run, RunState
 from fsm.samplers.builtin import InOrder, ReadyFirst
 from fsm.setup import Setup
 from fsm.shortfall_ledger import LedgerState, ShortfallLedger
+from fsm.snapshot_form import FORMAT, require_agreement, require_form, require_lists
 from fsm.source import Source, SourceState, position
 from fsm.spare_pool import PoolState, SparePool
 from fsm.state import Budgets, Counts, GroupClass, Queue, State
 from fsm.step_assembly import StepAssembly, StepState
 from fsm.trainer import Trainer, TrainerState
-
-FORMAT = 1
-"""Version of the snapshot's format; another one is refused."""
 
 Json = dict[str, Any]
 
@@ -89,7 +87,8 @@ def restore(
     snapshot's, which is right unless the run is resumed twice from the same snapshot. Under another sampler,
     another N or another number of generations what is not trained is generated again, with other data
     (`for_other_data`) it is dropped (C3), and `core.notices` says so. A run that was over goes on as far as today's
-    limits allow. Raises ConfigError for a snapshot of another format or, where that was not said, of other data.
+    limits allow. Raises IllegalSnapshot for a snapshot that no core wrote or that has another format, and ConfigError
+    for other data where that was not said.
     """
     _refuse_foreign(setup, saved)
     core = make_core(_with_numbers_of(setup, saved), observer=observer)
@@ -140,7 +139,7 @@ def reinstate(setup: Setup, saved: Json, *, observer: Callable[[Transition], Non
     """The core exactly as it was: nothing is resumed, and the event that came next may be applied.
 
     For readers of a trace. A run that is over may be reinstated too; `core.error` is not known then. Raises
-    ConfigError for a snapshot of another format.
+    IllegalSnapshot for a snapshot that no core wrote or that has another format.
     """
     _refuse_format(saved)
     core = Core(_with_numbers_of(setup, saved), observer=observer)
@@ -161,17 +160,15 @@ def _take_up(core: Core, saved: Json) -> None:
     book.next_chunk = saved["next_chunk"]
     book.stamps_target_steps = saved["sampler_stamps_target_steps"]
     core.state = _state_from_json(saved["state"])
+    require_lists(saved, core.state)
     roster.next_dispatch, roster.next_slot = saved["next_dispatch"], saved["next_slot"]
     roster.again, roster.spares, roster.queue = (deque(saved[key]) for key in ("again", "spares", "queue"))
     _fill(roster, saved)
+    require_agreement(saved, core.state, book, core.limits)
 
 
 def _refuse_format(saved: Json) -> None:
-    if saved.get("format") != FORMAT:
-        raise ConfigError(
-            f"the snapshot has format {saved.get('format')!r}; this evenstep reads format {FORMAT}. Resume with the "
-            f"version that wrote it, or start anew"
-        )
+    require_form(saved)
 
 
 def _refuse_foreign(setup: Setup, saved: Json) -> None:

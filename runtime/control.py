@@ -57,6 +57,9 @@ class Carrier(Protocol):
     def step_closed(self, closed: ClosedStep) -> None:
         """See ClosedStep."""
 
+    def dead_end(self) -> None:
+        """The core can never go on (`Core.can_go_on`); told after every event from then on."""
+
 
 class Control:
     """The only one who feeds the core.
@@ -149,6 +152,8 @@ class Control:
         if isinstance(event, GroupFinished | StepFinished):
             self.progress_s = asyncio.get_running_loop().time()
         self._hand_out(effects)
+        if not self.core.can_go_on and self._carrier is not None:
+            self._carrier.dead_end()
         if self._interrupted and not self._finishing:
             self._end()
         return True

@@ -21,7 +21,7 @@ import ray
 from fsm.core import Core
 from fsm.errors import EvenstepError, Stalled
 from fsm.setup import Setup, set_up
-from fsm.snapshot import restore
+from fsm.snapshot import restore, snapshot
 from runtime.actors.fleet import Fleet
 from runtime.actors.naming import Names, start_actor
 from runtime.actors.reward_worker import RewardWorker, verdict_threads
@@ -251,6 +251,11 @@ class Controller:
         life = Life(
             control, self._make_pumps(control, trainer, fleet, Rows(plane), recorder), trainer, fleet, recorder, trace
         )
+
+        def before_stop() -> None:
+            life.before_stop = snapshot(core)
+
+        core.before_stop = before_stop
         for prompt, row in resumed.rows if resumed else ():
             life.pumps.rows.keep(prompt, row)
         write_config(plan.output, settings)

@@ -137,7 +137,11 @@ def _outcome_without_controller(heard: _Heard, error: Exception) -> Outcome:
     if not heard.began and isinstance(failure.cause, ConfigError):
         raise ConfigError(failure.says)
     if not heard.began:
-        raise InterruptedAtStart if heard.interrupted else RunFailed(failure.says, failure.traceback)
+        raise (
+            InterruptedAtStart
+            if heard.interrupted or isinstance(failure.cause, InterruptedAtStart)
+            else RunFailed(failure.says, failure.traceback)
+        )
     return Outcome(
         status="interrupted" if heard.interrupted else "failed",
         error=None if heard.interrupted else failure.says,

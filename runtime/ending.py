@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fsm.core import Core
-from fsm.errors import EvenstepError, InvariantBroken, RunStopped
+from fsm.errors import BudgetExceeded, EvenstepError, InvariantBroken, RunStopped
+from fsm.snapshot import Json
 from fsm.trainer import TrainerState
 from runtime.actors.fleet import Fleet
 from runtime.actors.trainer_group import TrainerGroup
@@ -47,6 +48,8 @@ class Life:
     fleet: Fleet
     recorder: RunRecorder
     trace: Path | None
+    before_stop: Json | None = None
+    """The core's snapshot before the event that stopped it; None where none did."""
     accuracy_before: float | None = None
     accuracy_after: float | None = None
     began_s: float = field(default_factory=time.monotonic)
@@ -100,7 +103,8 @@ async def keep(life: Life, end: End, kept: Kept, output: Path, settings: Setting
     if settings.checkpointing.enabled and _wants_checkpoint(core, end, life.recorder, kept):
         directory = output / CHECKPOINTS
         try:
-            await while_it_grows(life.pumps.sync.checkpoint(), directory, still_s, saving)
+            save = life.pumps.sync.checkpoint(_snapshot_to_save(life, end))
+            await while_it_grows(save, directory, still_s, saving)
         except SaveStoodStill as error:
             kept.lost.append(f"the last checkpoint and model were not saved: {error}")
             return
@@ -113,6 +117,14 @@ async def keep(life: Life, end: End, kept: Kept, output: Path, settings: Setting
         kept.model = await while_it_grows(life.trainer.save_model(target), target.parent, still_s, saving)
     except Exception as error:
         kept.lost.append(f"the model was not saved: {failure_of(error).says}")
+
+
+def _snapshot_to_save(life: Life, end: End) -> Json | None:
+    """None for that of now.
+
+    A prompt that overspends a budget is dropped, but not charged (L7): a run that goes on must try it again.
+    """
+    return life.before_stop if isinstance(end.error, BudgetExceeded) else None
 
 
 def _wants_checkpoint(core: Core, end: End, recorder: RunRecorder, kept: Kept) -> bool:

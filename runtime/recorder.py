@@ -64,3 +64,6 @@ class Recorder(Protocol):
 
     def stalled(self, idle_s: float, waits_for: str) -> None:
         """The watchdog saw no progress (W2)."""
+
+    def dead_end(self, explanation: str) -> None:
+        """The run can never go on, and is kept for a debugger (W2)."""

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from fsm.errors import ConfigError
-from fsm.setup import set_up
 from fsm.state import Limits
 from runtime.failures import InterruptedAtStart, RunFailed, failure_of
 from runtime.generation.config import VllmEngineConfig
 from runtime.generation.errors import RequestRefused
 from runtime.generation.vllm_setup import VllmMissing, check_validation, check_vllm_installed
+from runtime.in_time import set_up_in_time
 from runtime.memory import PeakMemory
 from runtime.messages import Message, Notice, Outcome
 from runtime.metric_writers import METRICS_FILE, missing_backends
@@ -116,7 +116,7 @@ def check_run(settings: Settings, output: Path, *, resume: bool) -> tuple[int, i
         held_out = load_task(settings.data, "validation").num_prompts if settings.data.validation_size else 0
     except TaskError as error:
         raise ConfigError(f"the run cannot start: {error}") from None
-    _refuse_too_few(num_prompts, set_up(settings, num_prompts).limits)
+    _refuse_too_few(num_prompts, set_up_in_time(settings, num_prompts).limits)
     return num_prompts, held_out
 
 
@@ -211,7 +211,7 @@ def decide_start(settings: Settings, output: Path, resume: ResumeRequest | None)
         raise ConfigError(f"the run cannot start: {problem}") from None
     if resume is None:
         return Start(num_prompts, held_out, origin, None)
-    point = find_resume_point(output, resume, origin, set_up(settings, num_prompts))
+    point = find_resume_point(output, resume, origin, set_up_in_time(settings, num_prompts))
     return Start(num_prompts, held_out, point.origin, point)
 
 

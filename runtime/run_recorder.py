@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fsm.core import Core, Transition
 from fsm.effects import ClosedStep
-from fsm.events import Attempt, StallTimeout
+from fsm.events import Attempt, DeadEndReached, StallTimeout
 from fsm.state import State
 from runtime.explaining.live import Standing, standing_of_core
 from runtime.generation.evaluation import Evaluation
@@ -72,7 +72,7 @@ class RunRecorder:
         """The core's observer."""
         self._trace.observe(transition, self.core)
         self._unmetered.append((transition, self.core.state, time.monotonic()))
-        if type(transition.event) is StallTimeout:
+        if isinstance(transition.event, StallTimeout | DeadEndReached):
             self.dump_trace()
 
     def _catch_up(self) -> StepMeter:
@@ -205,6 +205,16 @@ class RunRecorder:
         """See Recorder."""
         self._send(Notice(f"no progress for {idle_s:.0f} s: {waits_for}"))
         self._trace.note(NoProgress(idle_s, waits_for))
+        self._dump_once()
+
+    def dead_end(self, explanation: str) -> None:
+        """See Recorder."""
+        kept = "stall_watchdog.on_deadlock is warn, so it is kept for a debugger"
+        self._send(Notice(f"{explanation}. {kept}; Ctrl-C ends it"))
+        self._trace.note(NoProgress(time.monotonic() - self._progress_s, explanation))
+        self._dump_once()
+
+    def _dump_once(self) -> None:
         if self._dumped is not self.core.state:
             self._dumped = self.core.state
             self.dump_trace()

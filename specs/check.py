@@ -11,6 +11,7 @@ from typing import NamedTuple
 from fsm.config_blocks import CustomConfig
 from specs.blame import blaming
 from specs.checker import HOLDS, UNDETERMINED, VIOLATED, Result, explore
+from specs.hanging import Hangs, watched
 from specs.pool import on_processes
 from specs.properties import CLOSES_A_STEP, COMPLETES, DEADLOCK, REFUSED, properties_of
 from specs.scopes import Case, laws_in
@@ -121,14 +122,18 @@ def check_cases(
     *,
     jobs: int = 1,
     tell: Callable[[Finding], None] | None = None,
+    hangs: Hangs | None = None,
 ) -> Checked:
-    """Go through cases on `jobs` processes. `tell` is given each finding as it comes.
+    """Go through cases on `jobs` processes. `tell` is given each finding as it comes. With `hangs` a process that a
+    sampler hangs ends, and leaves word there.
 
     Raises as `check_case` and `on_processes` do, and SamplerError for a custom sampler that would end the process.
     """
     started_s = time.monotonic()
     found: dict[int, Finding] = {}
-    with closing(on_processes(partial(_check_blaming, bounds=bounds), cases, min(jobs, len(cases)))) as findings:
+    with closing(
+        on_processes(partial(_check_blaming, bounds=bounds, hangs=hangs), cases, min(jobs, len(cases)))
+    ) as findings:
         for number, finding in findings:
             found[number] = finding
             if tell is not None:
@@ -136,7 +141,7 @@ def check_cases(
     return Checked(tuple(found[number] for number in sorted(found)), time.monotonic() - started_s)
 
 
-def _check_blaming(case: Case, bounds: Bounds) -> Finding:
+def _check_blaming(case: Case, bounds: Bounds, hangs: Hangs | None) -> Finding:
     sampler = case.scaled.config.async_rl.sampler
-    with blaming(sampler.target if isinstance(sampler, CustomConfig) else None):
+    with blaming(sampler.target if isinstance(sampler, CustomConfig) else None), watched(hangs):
         return check_case(case, bounds)

@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from fsm.laws import Laws
+from specs.hanging import nobody_asked
 from specs.liveness import Duties, find_lasso
 from specs.model import CORE, CORE_FAULTS, Answer, Model, World
 from specs.parts import TooManyValues
@@ -128,7 +129,8 @@ def _at_the_end(search: Search) -> Result:
             return _result(search, VIOLATED, sometimes.name)._replace(why=f"never: {sometimes.sentence}")
     duties = Duties.of(steps.answers, steps.model)
     for bit, eventually in enumerate(properties.eventually):
-        lasso = find_lasso(search.graph, duties, bit)
+        with nobody_asked():
+            lasso = find_lasso(search.graph, duties, bit)
         if lasso is not None:
             stem = [steps.answers[number] for number in search.graph.path(lasso.start)]
             story = (*stem, *(steps.answers[number] for number in lasso.cycle))

@@ -11,6 +11,7 @@ import numpy as np
 
 from fsm.state import is_over
 from specs.graph import MOST_EVENTUALLY, Graph
+from specs.hanging import alive
 from specs.lookup import Fault, Lookup
 from specs.memo import Memo, of_state
 from specs.parts import WORDS
@@ -136,9 +137,11 @@ class Search:
 
     def _look(self) -> None:
         bounds = self.bounds
+        left_s = None if bounds.seconds is None else self.started_s + bounds.seconds - time.monotonic()
+        alive(left_s)
         if len(self.states) > bounds.states:
             raise BoundHit(f"more than {bounds.states:,} states")
-        if bounds.seconds is not None and time.monotonic() - self.started_s > bounds.seconds:
+        if left_s is not None and left_s < 0:
             raise BoundHit(f"more than {bounds.seconds:g} s")
         if bounds.resident_bytes is not None:
             resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1_024

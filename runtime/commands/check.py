@@ -22,6 +22,7 @@ from runtime.commands.check_output import Outputs, refuse_outputs, save_story, w
 from specs.check import Checked, Finding, check_cases
 from specs.checker import EXIT, VIOLATED, Result
 from specs.concrete import Concrete, Untold, concrete
+from specs.hanging import Hangs, watched
 from specs.reports import check_values, sentence
 from specs.scopes import Case, ScopeName, cases_of, say_bounds
 from specs.search import Bounds
@@ -100,13 +101,13 @@ def check(
             raise typer.Exit(check_all(scope, bounds, processes, as_json))
         given = read_given(config, sampler, sampler_option or [], check_setup=setup_checks)
 
-        def work() -> int:
-            with _printing(as_json):
+        def work(hangs: Hangs | None) -> int:
+            with _printing(as_json), watched(hangs):
                 loaded = load_given(given, check_setup=setup_checks)
             refuse_outputs(outputs, loaded.read)
-            return EXIT[_check(config, loaded, outputs, scope, bounds, processes, as_json)]
+            return EXIT[_check(config, loaded, outputs, scope, bounds, processes, as_json, hangs)]
 
-        raise typer.Exit(work() if given.target is None else asking_apart(given.target, work))
+        raise typer.Exit(work(None) if given.target is None else asking_apart(given.target, seconds, work))
 
 
 def _refuse_beside_all(options: Sequence[str]) -> None:
@@ -120,17 +121,26 @@ def _printing(as_json: bool) -> AbstractContextManager[object]:
 
 
 def _check(
-    config: Path | None, given: Given, outputs: Outputs, scope: ScopeName, bounds: Bounds, jobs: int, as_json: bool
+    config: Path | None,
+    given: Given,
+    outputs: Outputs,
+    scope: ScopeName,
+    bounds: Bounds,
+    jobs: int,
+    as_json: bool,
+    hangs: Hangs | None,
 ) -> str:
     """Go through it, print and write. Returns the verdict."""
-    cases = [
-        case._replace(scaled=case.scaled._replace(kept=given.kept + case.scaled.kept))
-        for case in cases_of(given.config, scope, given.num_prompts)
-    ]
+    with watched(hangs):
+        cases = [
+            case._replace(scaled=case.scaled._replace(kept=given.kept + case.scaled.kept))
+            for case in cases_of(given.config, scope, given.num_prompts)
+        ]
     with _printing(as_json):
-        checked = _go_through(cases, bounds, jobs, given, scope, quiet=as_json)
+        checked = _go_through(cases, bounds, jobs, given, scope, hangs, quiet=as_json)
         violations = checked.violations()
-        story: Concrete | str = _with_prompts(*violations[0]) if violations else "nothing is violated"
+        with watched(hangs):
+            story: Concrete | str = _with_prompts(*violations[0]) if violations else "nothing is violated"
     with_prompts = story if isinstance(story, Concrete) else None
     if as_json:
         typer.echo(json.dumps(check_values(checked, with_prompts), indent=2))
@@ -143,7 +153,14 @@ def _check(
 
 
 def _go_through(
-    cases: Sequence[Case], bounds: Bounds, jobs: int, given: Given, scope: ScopeName, *, quiet: bool
+    cases: Sequence[Case],
+    bounds: Bounds,
+    jobs: int,
+    given: Given,
+    scope: ScopeName,
+    hangs: Hangs | None,
+    *,
+    quiet: bool,
 ) -> Checked:
     """All cases, with a line for each as it comes, and on a terminal how far it is."""
     if not quiet:
@@ -162,7 +179,7 @@ def _go_through(
             if not quiet:
                 typer.echo(_case_line(finding, width))
 
-        return check_cases(cases, bounds, jobs=jobs, tell=tell)
+        return check_cases(cases, bounds, jobs=jobs, tell=tell, hangs=hangs)
 
 
 def _case_line(finding: Finding, width: int) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import signal
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NoReturn
 
 import typer
@@ -18,6 +20,7 @@ from rich.segment import ControlType
 from fsm.errors import ConfigError, SamplerError
 from runtime.commands.written import NotWritten
 from specs.blame import blaming
+from specs.hanging import Hangs, hang_in
 from specs.pool import Interrupted, ProcessLost, apart, interrupt
 from specs.replay import Unconfirmed
 
@@ -50,21 +53,32 @@ def saying_why_it_ends() -> Iterator[None]:
         )
 
 
-def asking_apart(sampler: str, work: Callable[[], int]) -> int:
+def asking_apart(sampler: str, seconds: float | None, work: Callable[[Hangs], int]) -> int:
     """The exit code of work that asks a custom sampler, done on a process of its own.
 
     The sampler's code runs there and nowhere else, so that no way of ending the process it is asked in passes for a
-    verdict.
+    verdict. A process that it hangs ends itself, `seconds` being the bound on one case.
     """
+    with tempfile.TemporaryDirectory() as folder:
+        hangs = Hangs(Path(folder) / "word", seconds)
+        hangs.word.touch()
+        return _asked_apart(sampler, hangs, work)
 
+
+def _asked_apart(sampler: str, hangs: Hangs, work: Callable[[Hangs], int]) -> int:
     def blamed() -> int:
         with blaming(sampler):
-            return work()
+            try:
+                return work(hangs)
+            except BrokenProcessPool:
+                _fail_where_it_hangs(sampler, hangs)
+                raise
 
     try:
         return apart(lambda: _said(blamed))
     except ProcessLost as lost:
         _tidy_terminal()
+        _fail_where_it_hangs(sampler, hangs)
         fail(
             f"sampler {sampler} ended the process that it was asked in, {_how(lost.code)}: there is no verdict. "
             f"Correct the sampler: it may raise errors, and it may not end the process"
@@ -72,6 +86,20 @@ def asking_apart(sampler: str, work: Callable[[], int]) -> int:
     except Interrupted:
         _tidy_terminal()
         raise
+
+
+def _fail_where_it_hangs(sampler: str, hangs: Hangs) -> None:
+    """Where a process left word that it hung."""
+    hang = hang_in(hangs.word)
+    if hang is None:
+        return
+    if not hang.method:
+        fail(f"it did not get on for {hang.within_s:.0f} s: {hang.place}. There is no verdict")
+    asked = "while it was imported" if hang.method == "<module>" else f"{hang.method} did not return"
+    fail(
+        f"sampler {sampler} hangs: {asked}, for {hang.within_s:.0f} s, in {hang.place}. There is no verdict. "
+        f"Correct the sampler: it answers at once, from its view alone"
+    )
 
 
 def _said(work: Callable[[], int]) -> int:

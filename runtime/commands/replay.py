@@ -14,6 +14,7 @@ from fsm.events import (
     Begin,
     ChunkTrained,
     ClaimUnreadable,
+    DeadEndReached,
     FailureKind,
     GroupFailed,
     GroupFinished,
@@ -40,6 +41,7 @@ _ANSWERS = {
     StepFinished: "step_finished",
     SyncFinished: "weights_synced",
     StallTimeout: "stall",
+    DeadEndReached: "stall",
 }
 
 

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from runtime.in_time import LOADING_S, answering_within
 from specs.scenario import Verdict, find_scenarios, run_file
 
 scenario_app = typer.Typer(
@@ -50,7 +51,8 @@ def run(
     verdicts = []
     for file in files:
         log: list[str] = []
-        verdict = run_file(file, log.append if verbose else None, check_setup=setup_checks)
+        with answering_within(LOADING_S):
+            verdict = run_file(file, log.append if verbose else None, check_setup=setup_checks)
         verdicts.append(verdict)
         if verbose or not console.is_terminal:
             _print_plain(verdict, log)

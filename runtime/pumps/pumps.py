@@ -65,3 +65,7 @@ class Pumps:
     def step_closed(self, closed: ClosedStep) -> None:
         """For the records."""
         self.recorder.closed(closed)
+
+    def dead_end(self) -> None:
+        """See ClockPump."""
+        self.clock.dead_end()

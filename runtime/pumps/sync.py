@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fsm.effects import SyncWeights
 from fsm.events import SyncFinished
-from fsm.snapshot import snapshot
+from fsm.snapshot import Json, snapshot
 from runtime.control import Control
 from runtime.generation.evaluation import Evaluation
 from runtime.ports import FleetPort, TrainerPort
@@ -55,13 +55,13 @@ class SyncPump:
         """See SyncWeights."""
         self._control.spawn(self._sync(sync.version), f"sync of version {sync.version}")
 
-    async def checkpoint(self) -> None:
-        """Save the run as it stands, which must be between two optimizer steps.
+    async def checkpoint(self, control: Json | None = None) -> None:
+        """Save the run as it stands, which must be between two optimizer steps; or as `control`, an earlier snapshot.
 
         The snapshot is taken before anything is waited for; its rows are held until they are written.
         Raises FileNotWritten: those before it stay.
         """
-        control = snapshot(self._control.core)
+        control = snapshot(self._control.core) if control is None else control
         prompts = [group[0] for place in ("ready", "chunk", "accumulated") for group in control[place]]
         step = control["state"]["trainer"][1]
         self._recorder.call_began("checkpoint", step)

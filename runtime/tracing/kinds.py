@@ -32,6 +32,7 @@ CODES: Mapping[type[Any], str] = {
     events.StepFinished: "SF",
     events.SyncFinished: "YF",
     events.StallTimeout: "ST",
+    events.DeadEndReached: "DE",
     moves.PromptsHeldBack: "hb",
     moves.BatchAdmitted: "ba",
     moves.GateMoved: "gm",

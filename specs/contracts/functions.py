@@ -13,7 +13,7 @@ from typing import Any
 
 from fsm.admission_gate import AdmissionGate, GateContext, may_admit, within_window
 from fsm.config import floor_groups
-from fsm.core import backoff_s
+from fsm.config_values import backoff_s
 from fsm.samplers.builtin import InOrder, Windowed
 from fsm.samplers.protocol import GatedSampler, optional
 from fsm.source import Source, SourceContext, advance, left_in_epoch, pullable

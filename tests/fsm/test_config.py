@@ -43,7 +43,7 @@ async_rl:
     backoff_base_s: 1.0
     max_backoff_s: 30.0
     rollout_timeout_s: null
-  stall_watchdog: {interval_s: 30, stall_timeout_s: 600, stall_action: warn}   # or abort
+  stall_watchdog: {interval_s: 30, stall_timeout_s: 600, stall_action: warn, on_deadlock: stop}   # or abort; or warn
 """
 
 FROM_AN_EXISTING_RUN = """

@@ -7,7 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsm.config import RunConfig, SamplerTraits, floor_groups, parse_config, refusals, traits_of, warnings
+from fsm.config_values import longest_rollout_s
+from fsm.core import Core
+from fsm.effects import StartBackoff, StartRollout
 from fsm.errors import ConfigError
+from fsm.events import BackoffOver, Begin, FailureKind, GroupFailed
+from fsm.setup import set_up
+from fsm.state import is_over
 
 SAMPLERS = ("in_order", "ready_first", "windowed", "weight_fifo")
 WINDOW = {"in_order": "max_lookahead_versions"}
@@ -67,10 +73,20 @@ def test_the_defaults_are_accepted_under_every_sampler(sampler: str, window: int
 
 
 def test_weight_fifo_with_dynamic_sampling() -> None:
-    said = one(refused(config_of("weight_fifo", grpo=DYNAMIC, failure=REPLACE)))
+    said = one(refused(config_of("weight_fifo", grpo=DYNAMIC)))
     assert "weight_fifo" in said
     assert "Set use_dynamic_sampling to false" in said
-    assert len(refused(config_of("weight_fifo", grpo=DYNAMIC))) == 2, "and without replace"
+    assert len(refused(config_of("weight_fifo", grpo=DYNAMIC, failure=REPLACE))) == 2, "and for replace"
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_replace_is_refused_under_weight_fifo_only(sampler: str) -> None:
+    found = refused(config_of(sampler, failure=REPLACE))
+    if sampler == "weight_fifo":
+        assert "held back from training" in one(found)
+        assert "Set on_dropped_prompt to shrink" in one(found)
+    else:
+        assert found == []
 
 
 @pytest.mark.parametrize("key", ["max_consecutive_dropped_prompts", "max_skipped_prompts"])
@@ -84,11 +100,91 @@ def test_a_drop_budget_is_refused_under_weight_fifo_only(sampler: str, key: str)
         assert found == []
 
 
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_a_group_of_one_has_no_advantage(sampler: str) -> None:
+    said = one(refused(config_of(sampler, grpo={"num_generations_per_prompt": 1})))
+    assert "grpo.num_generations_per_prompt is 1" in said
+    assert "to 2 or more" in said
+    assert "filter every group" not in said
+
+
 @pytest.mark.parametrize("sampler", ["in_order", "ready_first", "windowed"])
-def test_dynamic_sampling_with_one_generation(sampler: str) -> None:
+def test_dynamic_sampling_with_one_generation_is_one_problem_and_not_two(sampler: str) -> None:
     grpo = DYNAMIC | {"num_generations_per_prompt": 1}
-    assert "num_generations_per_prompt to 2 or more" in one(refused(config_of(sampler, grpo=grpo, failure=REPLACE)))
-    assert refused(config_of(sampler, grpo={"num_generations_per_prompt": 1})) == []
+    assert "filter every group" in one(refused(config_of(sampler, grpo=grpo, failure=REPLACE)))
+
+
+def test_a_custom_sampler_is_refused_for_a_group_of_one_before_it_is_loaded() -> None:
+    document = {
+        "grpo": {"num_generations_per_prompt": 1},
+        "async_rl": {"sampler": {"name": "custom", "target": "there.is:None_"}},
+    }
+    with pytest.raises(ConfigError, match="num_generations_per_prompt to 2 or more"):
+        parse_config(document)
+
+
+def watched(action: str, stall_timeout_s: float, **failure: Any) -> RunConfig:
+    watchdog = {"stall_action": action, "stall_timeout_s": stall_timeout_s}
+    return config_of(failure=failure, stall_watchdog=watchdog)
+
+
+@pytest.mark.parametrize(
+    ("failure", "least_s"),
+    [
+        ({"max_infra_attempts_per_prompt": 1}, 900),
+        ({}, 5 * 900 + 1 + 2 + 4 + 8),
+        ({"backoff_base_s": 0.0}, 5 * 900),
+        ({"max_backoff_s": 3.0}, 5 * 900 + 1 + 2 + 3 + 3),
+        ({"max_infra_attempts_per_prompt": 10**9, "max_backoff_s": 2.0}, 10**9 * 902 - 3),
+    ],
+)
+def test_a_watchdog_that_stops_the_run_waits_as_long_as_a_prompt_may_be_retried(
+    failure: dict[str, Any], least_s: float
+) -> None:
+    given = {"rollout_timeout_s": 900} | failure
+    said = one(refused(watched("abort", least_s - 1, **given)))
+    assert f"Set stall_timeout_s to {least_s} or more" in said
+    assert "stall_action to warn" in said
+    assert refused(watched("abort", least_s, **given)) == []
+    assert refused(watched("warn", 600, **given)) == [], "a warning too early stops nothing"
+
+
+def test_the_bound_is_as_long_as_the_core_really_goes_on_with_a_prompt_that_hangs() -> None:
+    """W1 and L7: the time until the last deadline, by the core's own backoffs."""
+    config = config_of(failure={"rollout_timeout_s": 50.0, "max_infra_attempts_per_prompt": 7, "max_backoff_s": 5.0})
+    core = Core(set_up(config, num_prompts=4))
+    [start, *_] = [effect for effect in core.apply(Begin()) if isinstance(effect, StartRollout)]
+    now_s = 0.0
+    while not is_over(core.state):
+        now_s += 50.0
+        effects = core.apply(GroupFailed(start.attempt, FailureKind.INFRA, "its deadline"))
+        for backoff in [effect for effect in effects if isinstance(effect, StartBackoff)]:
+            now_s += backoff.delay_s
+            [start] = core.apply(BackoffOver(backoff.attempt))
+    assert now_s == longest_rollout_s(config.async_rl.rollout_failure, data_failures=0)
+
+
+def test_data_failures_that_come_late_are_warned_of_where_the_watchdog_would_stop_the_run() -> None:
+    most_s = 6 * 900 + 2 + 4 + 8 + 16
+    for stall_timeout_s in (5 * 900 + 15, most_s - 1):
+        assert f"may take {most_s} s" in one(warned_of("data failures", watched("abort", stall_timeout_s, **LATE)))
+    assert warned_of("data failures", watched("abort", most_s, **LATE)) == []
+    assert warned_of("data failures", watched("warn", 600, **LATE)) == []
+
+
+LATE = {"rollout_timeout_s": 900, "max_infra_attempts_per_prompt": 5, "max_data_attempts_per_prompt": 2}
+
+
+def warned_of(text: str, config: RunConfig) -> list[str]:
+    traits = traits_of(config)
+    assert traits is not None
+    return [each for each in warnings(config, traits) if text in each]
+
+
+def test_a_watchdog_that_stops_a_run_without_deadline_has_no_bound_and_is_warned_of() -> None:
+    config = watched("abort", 1)
+    assert refused(config) == []
+    assert "also where a sound rollout takes that long" in one(warned_of("rollout_timeout_s is null", config))
 
 
 @pytest.mark.parametrize(("sampler", "fits"), [("in_order", False), ("ready_first", False), ("windowed", True)])
@@ -107,7 +203,9 @@ def test_dynamic_sampling_needs_replace_under_a_custom_sampler_with_a_pool() -> 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.parametrize("key", ["max_replacement_attempts", "replacement_reserve_prompts"])
 def test_replace_with_nothing_to_replace_by(sampler: str, key: str) -> None:
-    assert f"{key} is 0" in one(refused(config_of(sampler, failure=REPLACE | {key: 0})))
+    found = refused(config_of(sampler, failure=REPLACE | {key: 0}))
+    assert f"{key} is 0" in found[0]
+    assert len(found) == (2 if sampler == "weight_fifo" else 1), "weight_fifo refuses replace as well"
     assert refused(config_of(sampler, failure={key: 0})) == [], "shrink doesn't ask"
 
 

@@ -101,7 +101,7 @@ def runs(draw: st.DrawFn) -> tuple[Any, int]:
     loses = sampler != "weight_fifo"
     filters = loses and draw(st.booleans())
     failure = {
-        "on_dropped_prompt": "replace" if filters or draw(st.booleans()) else "shrink",
+        "on_dropped_prompt": "replace" if filters or (loses and draw(st.booleans())) else "shrink",
         "max_replacement_attempts": draw(st.integers(1, 16)),
         "replacement_reserve_prompts": draw(st.integers(1, 2 * size)),
         "min_step_batch_fraction": 0.01,

@@ -41,7 +41,7 @@ def _begun(sampler: str) -> tuple[World, list[Transition]]:
         size=3,
         min_groups_for_streaming_train=2,
         grpo={"use_dynamic_sampling": losses, "max_num_epochs": 2},
-        failure={**REPLACE, "backoff_base_s": 1.0, **(LOSSES if losses else {})},
+        failure={"backoff_base_s": 1.0, **(REPLACE | LOSSES if losses else {})},
     )
     return World(config, 14, observer=heard.append, make_core=quick_core), heard
 

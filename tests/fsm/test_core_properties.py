@@ -41,7 +41,7 @@ def configs(draw: st.DrawFn) -> RunConfig:
     size, window = draw(st.integers(1, 6)), draw(st.integers(0, 2))
     streaming = draw(st.none() | st.integers(1, size))
     dynamic = sampler != "weight_fifo" and draw(st.booleans())
-    replace = (dynamic and sampler != "windowed") or draw(st.booleans())
+    replace = sampler != "weight_fifo" and ((dynamic and sampler != "windowed") or draw(st.booleans()))
     required = (streaming or size) if sampler == "windowed" else size * (window + 1)
     budgets = st.just(0) if sampler == "weight_fifo" else st.sampled_from([100, 100, 1, 1, 0])
     failure: dict[str, Any] = {

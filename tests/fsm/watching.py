@@ -16,6 +16,7 @@ from fsm import events as ev
 from fsm import moves, pages
 from fsm.config import CustomConfig, RunConfig
 from fsm.core import Core, Transition
+from fsm.dead_ends import livelocked
 from fsm.effects import (
     AbortRollout,
     ClearRows,
@@ -347,6 +348,8 @@ class Watch:
         assert 0 <= limits.size - state.step.selected - charged(state, facts.version) <= limits.size
         assert next_move(state, core.laws) is None, "what can be done is done"
         assert status(state) != "deadlocked", core.waits_for()
+        assert core.can_go_on, core.waits_for()
+        assert not livelocked(state, limits), core.waits_for()
         if core.error is None:
             self._check_losses(state, core)
         if not isinstance(self.sampler, CustomConfig) and not limits.closes_short:

@@ -38,6 +38,7 @@ def test_what_is_refused_is_what_setup_refuses_and_comes_last(cells):
         ("ready_first", "shrink", "filters"),
         ("weight_fifo", "shrink", "filters"),
         ("weight_fifo", "replace", "filters"),
+        ("weight_fifo", "replace", "keeps"),
     }
     assert run_cell(refused[0], Bounds()).verdict == REFUSED_AT_SETUP
 

@@ -213,6 +213,7 @@ class FakeRecorder:
     late: int = 0
     empty_steps: list[tuple[int, int]] = field(default_factory=list)
     stalls: list[str] = field(default_factory=list)
+    dead_ends: list[str] = field(default_factory=list)
     evaluations: list[int] = field(default_factory=list)
     checkpoints: list[int] = field(default_factory=list)
     synced_versions: list[int] = field(default_factory=list)
@@ -267,6 +268,9 @@ class FakeRecorder:
 
     def stalled(self, idle_s: float, waits_for: str) -> None:
         self.stalls.append(waits_for)
+
+    def dead_end(self, explanation: str) -> None:
+        self.dead_ends.append(explanation)
 
 
 class Run:

@@ -87,6 +87,7 @@ def test_every_kind_has_a_code_of_its_own() -> None:
         GroupFinished(A._replace(incarnation=0), False, GroupRecord(5, 17, 1 / 3, 0.1)),
         GroupFailed(A, FailureKind.DATA, 'line 1\n"two" \u2028 \udc80'),
         events.StallTimeout(600.5),
+        events.DeadEndReached(),
         RetryWaits(C, GroupClass(), FailureKind.INFRA, True),
         GroupCommitted(C, GroupClass(label=2)),
         GroupsEvicted(((C, 3), (GroupClass(), 1))),

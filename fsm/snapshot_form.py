@@ -1,0 +1,385 @@
+"""What a snapshot must be before a core goes on from it: its form, part by part, and that its parts agree (C1).
+
+A snapshot comes from a disk, so it may be damaged or made up. Whatever is wrong with it is an IllegalSnapshot, which
+names the part, the value and what is expected there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import IntEnum
+from itertools import pairwise
+from typing import Any, NamedTuple, get_type_hints
+
+from fsm import pages
+from fsm.admission_gate import AdmissionGate
+from fsm.carry import Book
+from fsm.config_errors import given_as
+from fsm.effects import ClosedStep
+from fsm.errors import IllegalSnapshot
+from fsm.invariants import faults
+from fsm.prompt_group import Tally
+from fsm.roster import Group
+from fsm.run import Run
+from fsm.shortfall_ledger import SHORTFALL_LEDGER, LedgerContext, LedgerState, ShortfallLedger
+from fsm.source import Source
+from fsm.spare_pool import SparePool
+from fsm.state import NONE, Budgets, GroupClass, Limits, Queue, State, slots_accounted
+from fsm.step_assembly import StepAssembly, StepState
+from fsm.table import fire
+from fsm.trainer import Trainer, TrainerState
+
+FORMAT = 1
+"""Version of the snapshot's format; another one is refused."""
+
+Check = Callable[[str, object], None]
+"""Raises IllegalSnapshot unless the value is what the part, which is named first, must be."""
+
+_MAY_BE_NONE = ("target_step", "bucket", "start_weight", "dispatch_index", "dispatch")
+"""Numbers that are −1 where there is none."""
+
+
+def illegal(part: str, said: str, expected: str) -> IllegalSnapshot:
+    """The error about a part."""
+    return IllegalSnapshot(
+        f"the snapshot can't be restored: {part} {said}; expected: {expected}. It is damaged, or no core wrote it: "
+        f"resume from another checkpoint"
+    )
+
+
+# The form
+
+
+def _number(least: int) -> Check:
+    def check(part: str, given: object) -> None:
+        if type(given) is not int or given < least:
+            raise illegal(part, f"is {given_as(given)}", f"a whole number of at least {least}")
+
+    return check
+
+
+def _status(kind: type[IntEnum]) -> Check:
+    known = {status.value: f"{status.value} ({status.name.lower()})" for status in kind}
+
+    def check(part: str, given: object) -> None:
+        if type(given) is not int or given not in known:
+            raise illegal(part, f"is {given_as(given)}", ", ".join(known.values()))
+
+    return check
+
+
+def _text(part: str, given: object) -> None:
+    if type(given) is not str:
+        raise illegal(part, f"is {given_as(given)}", "text")
+
+
+def _flag(part: str, given: object) -> None:
+    if type(given) is not bool:
+        raise illegal(part, f"is {given_as(given)}", "true or false")
+
+
+def _fields(**checks: Check) -> Check:
+    """A list with one value for each field."""
+
+    def check(part: str, given: object) -> None:
+        if not isinstance(given, list | tuple) or len(given) != len(checks):
+            size = f"is a list of {len(given)}" if isinstance(given, list | tuple) else f"is {given_as(given)}"
+            raise illegal(part, size, f"a list of {len(checks)}: {', '.join(checks)}")
+        for (name, of_field), value in zip(checks.items(), given, strict=True):
+            of_field(f"{part}.{name}", value)
+
+    return check
+
+
+def _fields_of(*kinds: type[Any], **more: Check) -> Check:
+    """The fields of machines and other values of the core, one after the other, and of `more`."""
+    checks: dict[str, Check] = {}
+    for kind in kinds:
+        for name, hint in get_type_hints(kind).items():
+            is_status = isinstance(hint, type) and issubclass(hint, IntEnum)
+            checks[name] = _status(hint) if is_status else _number(NONE if name in _MAY_BE_NONE else 0)
+    return _fields(**checks, **more)
+
+
+def _list(of_each: Check) -> Check:
+    def check(part: str, given: object) -> None:
+        if not isinstance(given, list | tuple):
+            raise illegal(part, f"is {given_as(given)}", "a list")
+        for place, each in enumerate(given):
+            of_each(f"{part}[{place}]", each)
+
+    return check
+
+
+def _keys(required: Mapping[str, Check], optional: Mapping[str, Check]) -> Check:
+    def check(part: str, given: object) -> None:
+        where = f"{part}." if part else ""
+        if not isinstance(given, Mapping):
+            raise illegal(part or "it", f"is {given_as(given)}", f"a mapping of {', '.join(required)}")
+        for key in given:
+            if key not in required and key not in optional:
+                raise illegal(f"{where}{key}", "is no part of a snapshot", ", ".join(required))
+        for key, of_key in required.items():
+            if key not in given:
+                raise illegal(f"{where}{key}", "is missing", "every part that a snapshot has")
+            of_key(f"{where}{key}", given[key])
+        for key, of_key in optional.items():
+            if key in given:
+                of_key(f"{where}{key}", given[key])
+
+    return check
+
+
+_PROMPTS = _list(_number(0))
+_CLASS = _fields_of(GroupClass)
+_CLASSES = _list(_fields_of(GroupClass, groups=_number(1)))
+_GROUPS = _list(
+    _fields(
+        prompt=_number(0),
+        slot=_number(0),
+        dispatch=_number(NONE),
+        infra_failures=_number(0),
+        data_failures=_number(0),
+        group_class=_CLASS,
+    )
+)
+_STATE = _keys(
+    {
+        "run": _fields_of(Run),
+        "source": _fields_of(Source),
+        "pool": _fields_of(SparePool),
+        "gate": _fields_of(AdmissionGate),
+        "trainer": _fields_of(Trainer),
+        "step": _fields_of(StepAssembly),
+        "ledgers": _list(_fields(step=_number(0), status=_status(LedgerState), charged=_number(1))),
+        "filtered": _list(_fields(step=_number(0), groups=_number(1))),
+        "queue": _fields_of(Queue),
+        "budgets": _fields_of(Budgets),
+        "tally": _fields_of(Tally),
+        **dict.fromkeys(("backing_off", "waiting", "running", "ready", "chunk", "accumulated"), _CLASSES),
+    },
+    {},
+)
+_SNAPSHOT = _keys(
+    {
+        "format": _number(FORMAT),
+        "sampler": _text,
+        "sampler_stamps_target_steps": _flag,
+        "num_prompts_per_step": _number(1),
+        "prompts_per_epoch": _number(0),
+        "incarnation": _number(0),
+        "state": _STATE,
+        "closed": _list(_fields_of(ClosedStep)),
+        "next_dispatch": _number(0),
+        "next_slot": _number(0),
+        "next_chunk": _number(0),
+        **dict.fromkeys(("again", "spares", "queue"), _PROMPTS),
+        **dict.fromkeys(("running", "waiting", "backing_off", "ready", "chunk", "accumulated"), _GROUPS),
+    },
+    {"num_generations_per_prompt": _number(1), "first_prompt": _number(0), "other_data": _flag},
+)
+
+
+def require_form(saved: object) -> None:
+    """Every part is there once, of its type and in its range. Raises IllegalSnapshot."""
+    if isinstance(saved, Mapping) and saved.get("format") != FORMAT:
+        raise IllegalSnapshot(
+            f"the snapshot has format {saved.get('format')!r}; this evenstep reads format {FORMAT}. Resume with the "
+            f"version that wrote it, or start anew"
+        )
+    _SNAPSHOT("", saved)
+
+
+# That its parts agree
+
+
+class _Places(NamedTuple):
+    """Every group in hand, by place."""
+
+    running: Sequence[Group]
+    waiting: Sequence[Group]
+    backing_off: Sequence[Group]
+    ready: Sequence[Group]
+    chunk: Sequence[Group]
+    accumulated: Sequence[Group]
+
+
+GATED = ("in_order", "ready_first", "weight_fifo")
+"""Built-in samplers under which every admitted slot is in hand, selected or charged (X2)."""
+
+
+def require_lists(saved: Mapping[str, Any], state: State) -> None:
+    """The groups and steps that are listed are ones that a core can have; `state` is that of `saved`.
+
+    Raises IllegalSnapshot.
+    """
+    for part, said, expected in (
+        *_ascending(saved),
+        *_prompts_once(saved),
+        *_prompts_read(saved, state),
+        *_numbers_once(saved),
+        *_classes(saved, state),
+        *_ledgers(state, saved["num_prompts_per_step"]),
+        *_steps(saved, state),
+    ):
+        raise illegal(part, said, expected)
+
+
+def require_agreement(saved: Mapping[str, Any], state: State, book: Book, limits: Limits) -> None:
+    """What is counted is what is listed, so that a core can go on; `state` and `book` are those of `saved`.
+
+    Raises IllegalSnapshot.
+    """
+    size = saved["num_prompts_per_step"]
+    then = limits._replace(size=size, max_replacements=max(limits.max_replacements, _most_replacements(state)))
+    for fault in faults(_with_todays_floor(state, then), then, book.roster):
+        raise illegal("the state", f"contradicts itself or the groups that are listed ({fault})", "the same counts")
+    if saved["sampler"] in GATED and not slots_accounted(state, then):
+        raise illegal(
+            "state.gate.dispatch_index",
+            f"is {state.gate.dispatch_index} at version {state.trainer.version}",
+            f"as many slots admitted as are in hand, selected or charged: {state.tally}, {size} a step (X2)",
+        )
+
+
+Problem = tuple[str, str, str]
+"""A part, what it says, and what is expected."""
+
+
+def _ascending(saved: Mapping[str, Any]) -> Iterator[Problem]:
+    """Keys are sorted, and each is there once."""
+    for place in ("ledgers", "filtered", "backing_off", "waiting", "running", "ready", "chunk", "accumulated"):
+        rows = saved["state"][place]
+        keys = [row[0] if place in ("ledgers", "filtered") else list(row[:-1]) for row in rows]
+        for number, (before, after) in enumerate(pairwise(keys), start=1):
+            if before >= after:
+                yield f"state.{place}[{number}]", f"has the key {after} after {before}", "keys in order, each once"
+    for place in ("running", "ready"):
+        dispatches = [group[2] for group in saved[place]]
+        if dispatches != sorted(dispatches):
+            yield place, f"has the dispatch numbers {dispatches[:20]}", "groups in order of dispatch"
+
+
+def _hands(saved: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    """Every prompt that is listed, with its place."""
+    for place in ("again", "spares", "queue"):
+        yield from ((place, prompt) for prompt in saved[place])
+    for place in _Places._fields:
+        yield from ((place, group[0]) for group in saved[place])
+
+
+def _prompts_once(saved: Mapping[str, Any]) -> Iterator[Problem]:
+    places: dict[int, str] = {}
+    for place, prompt in _hands(saved):
+        if prompt in places:
+            yield place, f"has prompt {prompt}, as has {places[prompt]}", "each prompt in one place (X4)"
+        places[prompt] = place
+
+
+def _prompts_read(saved: Mapping[str, Any], state: State) -> Iterator[Problem]:
+    """What is in hand was read from the data, and no more was pulled than was read."""
+    per_epoch, source = saved["prompts_per_epoch"], state.source
+    if source.offset > per_epoch:
+        yield "state.source.offset", f"is {source.offset}", f"at most prompts_per_epoch, {per_epoch}"
+    position = source.epoch * per_epoch + source.offset
+    other_data, first = saved.get("other_data", False), saved.get("first_prompt", 0)
+    reached = first if other_data else first + position
+    for place, prompt in _hands(saved):
+        if not (0 if other_data else first) <= prompt < reached:
+            yield place, f"has prompt {prompt}", f"prompts that were read: those below {reached}"
+    if state.tally.pulled + source.requeued > reached:
+        yield (
+            "state.tally.pulled",
+            f"is {state.tally.pulled}, with {source.requeued} to be generated again",
+            f"at most the {reached} prompts that were read",
+        )
+
+
+def _numbers_once(saved: Mapping[str, Any]) -> Iterator[Problem]:
+    """Slots and dispatch numbers are of one group each, and were given out."""
+    groups = [(place, group) for place in _Places._fields for group in saved[place]]
+    for name, position in (("slot", 1), ("dispatch", 2)):
+        known: dict[int, str] = {}
+        after = saved[f"next_{name}"]
+        for place, group in groups:
+            number = group[position]
+            if number == NONE and place == "waiting":  # a spare that has not started yet
+                continue
+            if not 0 <= number < after:
+                yield place, f"has prompt {group[0]} with {name} {number}", f"0 to next_{name} - 1, {after - 1}"
+            if number in known:
+                yield place, f"has {name} {number}, as has {known[number]}", f"each {name} once"
+            known[number] = place
+
+
+def _classes(saved: Mapping[str, Any], state: State) -> Iterator[Problem]:
+    """What a place says of the classes of its groups."""
+    version = state.trainer.version
+    for place in _Places._fields:
+        for prompt, *_, (_, _, start_weight, replacements, label) in saved[place]:
+            if place in ("waiting", "backing_off"):
+                starts = start_weight == NONE
+                expected = f"start weight {NONE} of what has not started"
+            else:
+                starts = 0 <= start_weight <= version
+                expected = f"a start weight from 0 to the version, {version}"
+            if not starts:
+                yield place, f"has prompt {prompt} with start weight {start_weight}", expected
+            in_flight = place in ("running", "waiting", "backing_off")
+            if (label if in_flight else replacements) != 0:
+                what = f"label {label}" if in_flight else f"{replacements} replacements"
+                yield place, f"has prompt {prompt} with {what}", "0 there"
+
+
+def _ledgers(state: State, size: int) -> Iterator[Problem]:
+    version = state.trainer.version
+    for step, ledger in pages.items(state.ledgers):
+        part = f"state.ledgers, step {step},"
+        if step < version:
+            yield part, "is closed", f"open steps, from {version} on"
+        if ledger.status in (LedgerState.EVEN, LedgerState.SETTLED):
+            yield part, f"is {ledger.status.name.lower()} with {ledger.charged} charged", "short, at or below its floor"
+        if ledger.charged > size:
+            yield part, f"has {ledger.charged} charged", f"at most num_prompts_per_step, {size}"
+    for step, _ in pages.items(state.filtered):
+        if step < version:
+            yield "state.filtered", f"counts for step {step}, which is closed", f"open steps, from {version} on"
+
+
+def _steps(saved: Mapping[str, Any], state: State) -> Iterator[Problem]:
+    """The closed steps, and how far the open one is."""
+    version, tally, chunk = state.trainer.version, state.tally, saved["chunk"]
+    steps = [closed[0] for closed in saved["closed"]]
+    if steps != list(range(version)):
+        yield "closed", f"has {len(steps)} steps, {steps[-3:]} at its end", f"steps 0 to {version - 1}, in order"
+    trained = sum(closed[1] for closed in saved["closed"])
+    if trained != tally.trained:
+        yield "state.tally.trained", f"is {tally.trained}", f"the {trained} groups selected into closed steps"
+    if version > state.gate.dispatch_index + 1:
+        yield "state.trainer.version", f"is {version}", f"at most {state.gate.dispatch_index + 1}, the batches admitted"
+    if state.queue.groups == 0 and state.queue != Queue():
+        yield "state.queue", f"has a stamp, {tuple(state.queue)}, and no group", "no stamp"
+    status, step = state.trainer.status, state.step.status
+    if (chunk and status is not TrainerState.TRAINING) or (status is TrainerState.TRAINING and not saved["next_chunk"]):
+        yield "chunk", f"has {len(chunk)} groups, of {saved['next_chunk']} chunks", "a chunk while one is in training"
+    finishing = step in (StepState.FINISHING, StepState.SHORT)
+    if finishing != (status is TrainerState.FINISHING):
+        yield "state.step.status", f"is {step.name.lower()}", f"what goes with a trainer that is {status.name.lower()}"
+
+
+def _most_replacements(state: State) -> int:
+    return max((each.replacements for each in _in_flight(state)), default=0)
+
+
+def _in_flight(state: State) -> Iterable[GroupClass]:
+    return (each for counts in (state.running, state.waiting, state.backing_off) for each, _ in pages.items(counts))
+
+
+def _with_todays_floor(state: State, limits: Limits) -> State:
+    """Ledgers as a resume finds them: they may have been written under another floor."""
+    ledgers: pages.Pages[int, ShortfallLedger] = ()
+    for step, ledger in pages.items(state.ledgers):
+        chosen = state.step.selected if step == state.trainer.version else 0
+        context = LedgerContext(limits.size, limits.floor, chosen)
+        ledgers = pages.put(ledgers, step, fire(SHORTFALL_LEDGER, "resume", ledger, context))
+    return state._replace(ledgers=ledgers)
