@@ -18,13 +18,14 @@ from fsm.setup import set_up
 from fsm.state import Limits
 from runtime.checkpoint import CheckpointRefused
 from runtime.generation.config import VllmEngineConfig
-from runtime.generation.errors import PolicyNotFinite, RequestRefused, UnsupportedModel
+from runtime.generation.errors import PolicyNotFinite, RequestRefused
 from runtime.generation.vllm_setup import VllmMissing, check_validation, check_vllm_installed
 from runtime.memory import PeakMemory
 from runtime.messages import Message, Notice, Outcome
 from runtime.metric_writers import METRICS_FILE, MetricsBackendMissing, missing_backends
 from runtime.model_directory import SMOLLM2 as SMOLLM2_SIZE
 from runtime.model_directory import TINY as TINY_SIZE
+from runtime.models.errors import ModelNotSaved, UnsupportedModel
 from runtime.plot import plot_run
 from runtime.preflight import Counted, needs_of, preflight
 from runtime.ray_session import ray_session
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 Listener = Callable[[Message], None]
 
 SELF_EXPLANATORY = (
-    DataFailure, TaskError, CheckpointRefused, RequestRefused, UnsupportedModel, PolicyNotFinite, MetricsBackendMissing,
+    DataFailure, TaskError, CheckpointRefused, RequestRefused, PolicyNotFinite, MetricsBackendMissing, ModelNotSaved,
 )  # fmt: skip
 """Errors of actors that say who is to blame and what to do; where they were raised helps nobody."""
 
@@ -257,13 +258,18 @@ def drive(plan: RunPlan, listener: Listener) -> Outcome:
         ray.kill(controller)
 
 
-def _failed(error: BaseException) -> RunFailed:
-    """What ended the run, out of the errors of the actors that it went through."""
+def _failed(error: BaseException) -> RunFailed | ConfigError:
+    """What ended the run, out of the errors of the actors that it went through.
+
+    A model that is refused is refused by the actors that load it, before the run begins.
+    """
     from ray.exceptions import RayTaskError
 
     cause = error
     while isinstance(cause, RayTaskError) and cause.cause is not None:
         cause = cause.cause
+    if isinstance(cause, UnsupportedModel):
+        return ConfigError(f"the run cannot start: {cause}")
     return RunFailed(f"the run failed: {cause if isinstance(cause, SELF_EXPLANATORY) else error}")
 
 

@@ -16,6 +16,7 @@ salted with the number of loads before it: none finds a prefix that older weight
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import shutil
 import tempfile
 import time
@@ -27,9 +28,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from safetensors.torch import save_file
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import PreTrainedModel
 
 from runtime.generation.config import GenerationConfig, VllmEngineConfig
 from runtime.generation.engine import EngineHealth, GeneratedGroup, GeneratedSequence, GroupRequest, Weights
@@ -37,7 +39,6 @@ from runtime.generation.errors import (
     GenerationAborted,
     PolicyNotFinite,
     RequestRefused,
-    UnsupportedModel,
     WeightsMismatch,
 )
 from runtime.generation.request_checks import check_requests
@@ -50,7 +51,9 @@ from runtime.generation.vllm_setup import (
     sampling_params,
     set_environment,
 )
-from runtime.models.weights import mismatch
+from runtime.models.errors import UnsupportedModel
+from runtime.models.skeleton import model_without_memory
+from runtime.models.weights import as_in_files, mismatch
 
 if TYPE_CHECKING:
     from vllm import CompletionOutput, RequestOutput
@@ -90,7 +93,7 @@ class VllmEngine:
         self._engine_config = config.engine
         self._stop = tuple(sorted(frozenset(stop_token_ids) | frozenset(config.stop_token_ids)))
         self._logprobs_mode = logprobs_mode(config)
-        self._reference = _without_memory(model_directory)
+        self._reference = model_without_memory(model_directory)
         self._version = version
         self._loads = 0
         self._in_flight: dict[str, _InFlight] = {}
@@ -156,7 +159,7 @@ class VllmEngine:
                 f"{self._version}: {reason}; trainer and generation must load the same model directory"
             )
         with tempfile.TemporaryDirectory(prefix="evenstep-weights-", dir=_scratch(weights)) as directory:
-            await asyncio.to_thread(_write_checkpoint, weights, Path(directory))
+            await asyncio.to_thread(write_for_vllm, self._reference, weights, Path(directory))
             try:
                 await self._unless_dead(self._replace_weights(directory, version))
             except BaseException as error:
@@ -282,14 +285,6 @@ def _fail(future: asyncio.Future[GeneratedGroup], error: BaseException) -> None:
         future.set_exception(error)
 
 
-def _without_memory(model_directory: Path) -> torch.nn.Module:
-    """The model that trainers load, for the names and shapes of its parameters alone."""
-    config = AutoConfig.from_pretrained(model_directory, local_files_only=True)
-    with torch.device("meta"):
-        model: torch.nn.Module = AutoModelForCausalLM.from_config(config)
-    return model
-
-
 def _scratch(weights: Weights) -> Path | None:
     """Shared memory where it has room for these weights, else None, tempfile's own choice."""
     if not _SHARED_MEMORY.is_dir():
@@ -298,9 +293,19 @@ def _scratch(weights: Weights) -> Path | None:
     return _SHARED_MEMORY if room > sum(array.nbytes for array in weights.values()) else None
 
 
-def _write_checkpoint(weights: Weights, directory: Path) -> None:
-    """A safetensors file a parameter, so that no more than one is copied at a time."""
-    for number, (name, array) in enumerate(weights.items()):
-        tensor = torch.tensor(array)
-        tensor = tensor.view(torch.bfloat16) if tensor.dtype == torch.uint16 else tensor
-        save_file({name: tensor}, directory / f"{number:05}.safetensors")
+def write_for_vllm(reference: PreTrainedModel, weights: Weights, directory: Path) -> None:
+    """Files as vLLM reads them, under the names of the model directory; one a weight, so that few are copied at a time.
+
+    `reference` is the model of these weights, for its names and shapes.
+    """
+    tensors = {name: _tensor(array) for name, array in weights.items()}
+    for number, (name, tensor) in enumerate(as_in_files(reference, tensors).items()):
+        save_file({name: tensor.contiguous()}, directory / f"{number:05}.safetensors")
+
+
+def _tensor(array: npt.NDArray[np.generic]) -> torch.Tensor:
+    """Over the array's own memory, and valid as long as the array is. It may be read-only: nothing may write to it."""
+    # torch.from_numpy warns of a read-only array, and a copy of all weights at a time is too much.
+    memory = np.ctypeslib.as_array((ctypes.c_uint8 * array.nbytes).from_address(array.ctypes.data))
+    tensor = torch.from_numpy(memory.view(array.dtype).reshape(array.shape))
+    return tensor.view(torch.bfloat16) if tensor.dtype == torch.uint16 else tensor

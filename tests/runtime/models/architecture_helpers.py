@@ -83,7 +83,7 @@ def fresh(name: str, **options: Any) -> PreTrainedModel:
     config = AutoConfig.for_model(
         **settings,
         vocab_size=len(tokenizer),
-        bos_token_id=None,
+        bos_token_id=tokenizer.eos_token_id,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
