@@ -79,7 +79,10 @@ class GenerationConfig(Strict):
         "prompts are counted at the start; a longer one that is drawn later is a data failure.",
     )
     stop_token_ids: tuple[int, ...] = Field(
-        default=(), strict=False, description="End a completion, beside the model's own end-of-text token."
+        default=(),
+        strict=False,
+        description="Tokens that end a completion, beside the model's own: the tokenizer's end-of-text token and "
+        "eos_token_id of generation_config.json and config.json.",
     )
 
     def sampling(self) -> Sampling:

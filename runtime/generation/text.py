@@ -11,6 +11,8 @@ from transformers import PreTrainedTokenizerBase
 from runtime.tasks.config import DataConfig
 from runtime.tasks.errors import TaskError
 
+_ANSWER, _QUESTION = "evenstep-answer", "evenstep-question"
+"""Texts that no template has by itself."""
 _USER, _ASSISTANT = {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}
 
 
@@ -44,8 +46,21 @@ class TextCodec:
             )
         return self._encode(after[len(before) :])
 
+    def after_an_answer(self) -> tuple[int, ...]:
+        """Token ids of what the chat template has between an answer and the text of the turn that follows it.
+
+        Empty where it can't be told: the template rewrites answers. Raises jinja2's TemplateError where the template
+        does not allow such turns.
+        """
+        turns = [*self._system(), _USER, {"role": "assistant", "content": _ANSWER}]
+        _, found, after = self._render(turns, open_turn=False).rpartition(_ANSWER)
+        if found and not after.strip():
+            followed = self._render([*turns, {"role": "user", "content": _QUESTION}], open_turn=False)
+            after = followed.rpartition(_QUESTION)[0].rpartition(_ANSWER)[2]
+        return tuple(self._encode(after).tolist()) if found else ()
+
     def decode(self, token_ids: npt.NDArray[np.int32]) -> str:
-        """The text of a completion, without special tokens (the stop token is one)."""
+        """The text of tokens, without special ones."""
         return str(self.tokenizer.decode(token_ids.tolist(), skip_special_tokens=True))
 
     def _encode(self, text: str) -> npt.NDArray[np.int32]:

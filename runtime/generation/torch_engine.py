@@ -75,7 +75,7 @@ class TorchEngine:
         """Raises UnsupportedModel when the cache cannot serve the model as configured, RequestRefused when `config`
         names another engine.
 
-        stop_token_ids: end a completion, beside those in `config` (usually the tokenizer's end of text).
+        stop_token_ids: end a completion, beside those in `config`: the model's own (`runtime.models.stops`).
         """
         if not isinstance(config.engine, TorchEngineConfig):
             raise RequestRefused(f"generation.engine.name is {config.engine.name!r}; TorchEngine needs 'torch'")

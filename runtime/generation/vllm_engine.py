@@ -83,7 +83,7 @@ class VllmEngine:
         """Raises VllmMissing where it is not installed, and RequestRefused when `config` names another engine or
         samples in a way whose log-probabilities vLLM cannot report.
 
-        stop_token_ids: end a completion, beside those in `config` (usually the tokenizer's end of text).
+        stop_token_ids: end a completion, beside those in `config`: the model's own (`runtime.models.stops`).
         """
         if not isinstance(config.engine, VllmEngineConfig):
             raise RequestRefused(f"generation.engine.name is {config.engine.name!r}; VllmEngine needs 'vllm'")
@@ -197,7 +197,7 @@ class VllmEngine:
         output: RequestOutput
         async for output in self._llm.generate(prompt, sampling_params(request, self._stop), request.request_id):
             # There is just one: the group when all of it is there.
-            return _group(request, start_weight, output.outputs)
+            return _group(request, start_weight, output.outputs, self._stop)
         raise GenerationAborted(request.request_id)
 
     def _ended(self, entry: _InFlight, task: asyncio.Task[GeneratedGroup]) -> None:
@@ -263,21 +263,24 @@ class VllmEngine:
         return groups
 
 
-def _group(request: GroupRequest, start_weight: int, outputs: Sequence[CompletionOutput]) -> GeneratedGroup:
+def _group(
+    request: GroupRequest, start_weight: int, outputs: Sequence[CompletionOutput], stop: Sequence[int]
+) -> GeneratedGroup:
     """vLLM's completions as a group. Raises PolicyNotFinite."""
     end_weight = max(int(output.weight_versions[-1].version) for output in outputs)
-    sequences = tuple(_sequence(output) for output in outputs)
+    sequences = tuple(_sequence(output, stop) for output in outputs)
     if not all(np.isfinite(sequence.logprobs).all() for sequence in sequences):
         raise PolicyNotFinite(end_weight, (request.request_id,))
     copies = request.num_generations // len(sequences)  # of the one sibling of greedy decoding
     return GeneratedGroup(request.request_id, sequences * copies, start_weight, end_weight)
 
 
-def _sequence(output: CompletionOutput) -> GeneratedSequence:
+def _sequence(output: CompletionOutput, stop: Sequence[int]) -> GeneratedSequence:
     token_ids = np.array(output.token_ids, dtype=np.int32)
     logprobs = np.array(output.logprobs.logprobs, dtype=np.float32)
     assert len(token_ids) == len(logprobs), "logprobs=0 means one a token"
-    return GeneratedSequence(token_ids, logprobs, finished=output.finish_reason == "stop")
+    # Not vLLM's finish_reason, which is "length" for a stop token at the limit.
+    return GeneratedSequence(token_ids, logprobs, finished=int(token_ids[-1]) in stop)
 
 
 def _fail(future: asyncio.Future[GeneratedGroup], error: BaseException) -> None:

@@ -6,10 +6,12 @@ from pathlib import Path
 
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
+from runtime.model_directory import ModelDirectoryProblem
 from runtime.models.errors import UnsupportedModel
 from runtime.models.refusals import model_refusals
 from runtime.models.skeleton import model_without_memory
 from runtime.models.smollm2 import ModelPackageMissing, smollm2_directory
+from runtime.models.stops import look_at_stops, model_stop_tokens
 from runtime.models.tiny import character_tokenizer, save_tiny_model, tiny_model
 from runtime.models.warmup import warm_up
 from runtime.preflight import Counted
@@ -21,38 +23,51 @@ from runtime.tasks.load import load_task
 def prepare(settings: Settings, directory: Path) -> tuple[Counted, Path | None]:
     """Look at the model, count the prompts, and then prepare the model; None in its place where the run is refused."""
     try:
-        refusals = model_refusals(settings, skeleton_of(settings))
-        counted = count_prompts(settings, tokenizer_of(settings))
-    except (ModelPackageMissing, UnsupportedModel) as refused:
+        source = source_of(settings)
+        tokenizer = tokenizer_of(source)
+        looked_at = [
+            Counted(refusals=model_refusals(settings, skeleton_of(settings, source))),
+            look_at_stops(settings, tokenizer, model_stop_tokens(tokenizer, source)),
+            count_prompts(settings, tokenizer),
+        ]
+    except (ModelPackageMissing, ModelDirectoryProblem, UnsupportedModel) as refused:
         return Counted(refusals=(str(refused),)), None
-    looked_at = Counted((*refusals, *counted.refusals), counted.notices)
-    return looked_at, None if looked_at.refusals else prepare_model(settings, directory)
+    refusals = tuple(refusal for looked in looked_at for refusal in looked.refusals)
+    notices = tuple(notice for looked in looked_at for notice in looked.notices)
+    return Counted(tuple(dict.fromkeys(refusals)), notices), None if refusals else prepare_model(settings, directory)
 
 
-def skeleton_of(settings: Settings) -> PreTrainedModel:
-    """The model that `policy.model_name` names, without its weights. Raises UnsupportedModel, ModelPackageMissing."""
+def source_of(settings: Settings) -> Path | None:
+    """The directory that `policy.model_name` names; None for the tiny model, which is made for each run.
+
+    Raises ModelPackageMissing.
+    """
     name = settings.policy.model_name
     if name == TINY:
+        return None
+    return smollm2_directory() if name == SMOLLM2 else Path(name).resolve()
+
+
+def skeleton_of(settings: Settings, source: Path | None) -> PreTrainedModel:
+    """The model without its weights. Raises UnsupportedModel."""
+    if source is None:
         return tiny_model(character_tokenizer(), settings.policy.tiny, settings.seed)
-    return model_without_memory(smollm2_directory() if name == SMOLLM2 else Path(name))
+    return model_without_memory(source)
 
 
-def tokenizer_of(settings: Settings) -> PreTrainedTokenizerBase:
-    """The tokenizer of the model that `policy.model_name` names."""
-    name = settings.policy.model_name
-    if name == TINY:
+def tokenizer_of(source: Path | None) -> PreTrainedTokenizerBase:
+    """The tokenizer of the model in a directory, or of the tiny one."""
+    if source is None:
         return character_tokenizer()
-    directory = smollm2_directory() if name == SMOLLM2 else Path(name)
-    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(directory, local_files_only=True)
+    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(source, local_files_only=True)
     return tokenizer
 
 
 def prepare_model(settings: Settings, directory: Path) -> Path:
     """The directory of the model that `policy.model_name` names; the tiny one is made in `directory`, and warmed up."""
-    if settings.policy.model_name == SMOLLM2:
-        return smollm2_directory()
-    if settings.policy.model_name != TINY:
-        return Path(settings.policy.model_name).resolve()
+    source = source_of(settings)
+    if source is not None:
+        return source
     save_tiny_model(directory, settings.policy.tiny, settings.seed)
     if settings.warmup.steps:
         model = AutoModelForCausalLM.from_pretrained(directory, local_files_only=True)

@@ -23,7 +23,8 @@ def model_without_memory(directory: Path) -> PreTrainedModel:
     except Exception as error:
         raise UnsupportedModel(
             f"policy.model_name: transformers {transformers.__version__} make no causal LM of "
-            f"{directory / 'config.json'} ({type(error).__name__}: {error}); name a directory that AutoModelForCausalLM.from_pretrained loads"
+            f"{directory / 'config.json'} ({type(error).__name__}: {error}); name a directory that "
+            "AutoModelForCausalLM.from_pretrained loads"
         ) from error
     if config.to_dict().get("quantization_config"):
         raise UnsupportedModel(
