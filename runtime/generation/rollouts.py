@@ -178,7 +178,7 @@ async def _converse(
         answer = task.respond(job.index, sample.turns)
         if answer is None:
             break
-        sample = _insert(sample, codec.encode_turn(answer))
+        sample = _insert(sample, codec.encode_turn(answer, int(sequence.token_ids[-1])))
         if len(sample.token_ids) > max_prompt_tokens:
             break
         turn = len(sample.turns)

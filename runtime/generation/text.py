@@ -32,8 +32,12 @@ class TextCodec:
             text = self._render([*self._system(), {"role": "user", "content": text}], open_turn=True)
         return self._encode(text)
 
-    def encode_turn(self, text: str) -> npt.NDArray[np.int32]:
-        """Token ids of what the environment says after a completion, up to where the policy goes on."""
+    def encode_turn(self, text: str, ended_with: int | None = None) -> npt.NDArray[np.int32]:
+        """Token ids of what the environment says after a completion, up to where the policy goes on.
+
+        ended_with: the stop token of the completion; where it is the one that opens the next turn (GLM's <|user|>), it
+        is there already.
+        """
         if not self.chat:
             return self._encode(text)
         # A completion ends with its stop token; the template says what comes between it and the next turn.
@@ -44,7 +48,8 @@ class TextCodec:
                 "the tokenizer's chat template rewrites earlier turns when another follows, so turns cannot be "
                 "appended to what was sampled; set data.chat to false, or data.max_turns to 1"
             )
-        return self._encode(after[len(before) :])
+        turn = self._encode(after[len(before) :])
+        return turn[1:] if ended_with is not None and turn[:1].tolist() == [ended_with] else turn
 
     def after_an_answer(self) -> tuple[int, ...]:
         """Token ids of what the chat template has between an answer and the text of the turn that follows it.

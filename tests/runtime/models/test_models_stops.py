@@ -227,6 +227,16 @@ def test_the_policy_host_stops_at_what_generation_config_names_in_validation_as_
     assert 16 <= asyncio.run(evaluate()) <= 20
 
 
+def test_a_stop_token_that_opens_the_next_turn_is_not_there_twice() -> None:
+    tokenizer = chatting(GLM, "<|user|>", "<|assistant|>")
+    codec = TextCodec(tokenizer, chat=True)
+    user, end = tokenizer.convert_tokens_to_ids("<|user|>"), tokenizer.eos_token_id
+    assert tokenizer.decode(codec.encode_turn("more", user)) == "\nmore<|assistant|>"
+    assert tokenizer.decode(codec.encode_turn("more", end)) == "<|user|>\nmore<|assistant|>"
+    assert TextCodec(tokenizer).encode_turn("aa", tokenizer.convert_tokens_to_ids("a")).tolist().count(user) == 0
+    assert tokenizer.decode(TextCodec(tokenizer).encode_turn("aa", tokenizer.convert_tokens_to_ids("a"))) == "aa"
+
+
 def test_a_stop_token_is_no_part_of_what_was_said() -> None:
     codec = TextCodec(character_tokenizer())
     prompt, said = codec.encode_prompt("a"), codec.encode_prompt("bc;")
