@@ -133,7 +133,7 @@ class VllmEngine:
             await self._llm.update_weight_version(str(self._version))
             await self._check_reload()
         except BaseException:
-            self._llm.shutdown(timeout=_SHUTDOWN_S)
+            self._end()
             raise
         return self
 
@@ -145,6 +145,9 @@ class VllmEngine:
             self.abort(request_id)
         if tasks:
             await asyncio.wait(tasks)
+        self._end()
+
+    def _end(self) -> None:
         self._llm.shutdown(timeout=_SHUTDOWN_S)
         del self._llm
 
