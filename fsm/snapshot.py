@@ -14,17 +14,17 @@ from fsm import answers, pages
 from fsm.admission_gate import AdmissionGate, GateState
 from fsm.core import Core, Transition
 from fsm.effects import ClosedStep
-from fsm.errors import ConfigError
+from fsm.errors import ConfigError, IllegalSnapshot
 from fsm.prompt_group import Tally
 from fsm.roster import Group, Roster
 from fsm.run import Run, RunState
 from fsm.samplers.builtin import InOrder, ReadyFirst
 from fsm.setup import Setup
 from fsm.shortfall_ledger import LedgerState, ShortfallLedger
-from fsm.snapshot_form import FORMAT, require_agreement, require_form, require_lists
+from fsm.snapshot_form import FORMAT, GATED, require_agreement, require_form, require_lists
 from fsm.source import Source, SourceState, position
 from fsm.spare_pool import PoolState, SparePool
-from fsm.state import Budgets, Counts, GroupClass, Queue, State
+from fsm.state import Budgets, Counts, GroupClass, Queue, State, slots_accounted
 from fsm.step_assembly import StepAssembly, StepState
 from fsm.trainer import Trainer, TrainerState
 
@@ -96,6 +96,11 @@ def restore(
     beyond = _replaced_beyond(saved, setup.limits.max_replacements)
     _take_up(core, _capped(saved, setup.limits.max_replacements) if beyond else saved)
     if ended is not RunState.RUNNING:
+        if saved["sampler"] in GATED and not slots_accounted(core.state, core.limits):
+            raise IllegalSnapshot(
+                "the snapshot is of a run that a budget stopped, taken after the prompt was dropped, whose slot no step "
+                "was charged for (L7): take it when the core calls `before_stop`, or resume from an earlier one"
+            )
         core.state = core.state._replace(run=Run())
         core.notices.append(
             f"the checkpoint is of a run that was {ended.name.lower()} after {core.state.trainer.version} steps: it "

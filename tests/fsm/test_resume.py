@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fsm.core import Core, Transition
 from fsm.effects import ClearRows, Completed, Effect, StartRollout, SyncWeights, TrainChunk
-from fsm.errors import BelowFloor, BudgetExceeded, ConfigError
+from fsm.errors import BelowFloor, BudgetExceeded, ConfigError, IllegalSnapshot
 from fsm.events import Begin, FailureKind
 from fsm.setup import set_up
 from fsm.snapshot import for_other_data, reinstate, restore, snapshot
@@ -327,6 +327,8 @@ def test_a_run_that_a_budget_stopped_tries_the_prompt_again_which_was_dropped_an
     stopped.core.before_stop = lambda: before.append(saved(stopped))
     stopped.fail(0, DATA)
     assert isinstance(stopped.core.error, BudgetExceeded)
+    with pytest.raises(IllegalSnapshot, match="taken after the prompt was dropped"):
+        restore(stopped.setup, saved(stopped))
     [snapshot_before] = before
     core = restore(stopped.setup, snapshot_before)
     assert [prompt for prompt, *_ in started(core.apply(Begin()))] == [0, 1, 2, 3]
