@@ -98,8 +98,8 @@ def restore(
     if ended is not RunState.RUNNING:
         if saved["sampler"] in GATED and not slots_accounted(core.state, core.limits):
             raise IllegalSnapshot(
-                "the snapshot is of a run that a budget stopped, taken after the prompt was dropped, whose slot no step "
-                "was charged for (L7): take it when the core calls `before_stop`, or resume from an earlier one"
+                "the snapshot is of a run that a budget stopped, taken after the prompt was dropped, and no step was "
+                "charged for its slot (L7): take it when the core calls `before_stop`, or resume from an earlier one"
             )
         core.state = core.state._replace(run=Run())
         core.notices.append(
