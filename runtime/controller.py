@@ -143,7 +143,8 @@ class Controller:
                     RewardWorker,
                     {**plan.names.options(f"reward-{number}"), "num_cpus": 0, "max_restarts": -1},
                     settings.data,
-                    verdict_threads(settings.data, settings.cluster.reward_threads),
+                    verdict_threads(settings.data, settings.cluster.reward_threads, settings.cluster.reward_processes),
+                    settings.cluster.reward_processes,
                 )
                 for number in range(settings.cluster.num_reward_workers)
             ]

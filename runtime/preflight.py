@@ -23,7 +23,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,10 +38,13 @@ from runtime.settings import (
     WeightSyncConfig,
 )
 from runtime.starting import start_problems
-from runtime.tasks.config import DataConfig
+from runtime.tasks.base import JudgedTask
+from runtime.tasks.config import DataConfig, JsonlTaskConfig
 from runtime.tasks.errors import DataFailure, TaskError
+from runtime.tasks.jsonl import say_split
 from runtime.tasks.load import load_task
 from runtime.tasks.split import Split
+from runtime.tasks.verdicts.tryout import Trial, try_judge
 
 INTERPRETER_BYTES, RAY_BYTES, REWARD_WORKER_BYTES = 200_000_000, 400_000_000, 100_000_000
 _GIB = 2**30
@@ -132,18 +135,22 @@ def preflight(
     resume: bool,
     needs: Needs | None,
     machine: Machine | None = None,
+    verdict_threads: int = 1,
+    tell: Callable[[str], None] = lambda text: None,
 ) -> list[str]:
     """Every problem found; an empty list where all is well.
 
     Args:
-        data: The `data` block. Both splits are loaded, and the verifier is tried on one answer.
+        data: The `data` block. Both splits are loaded, and the verifier is tried on one answer of each.
         model: The policy's directory; its size where the package makes or converts the model.
         output: The run's own directory.
         resume: The run goes on in `output`.
         needs: None for a run on other machines than this: its memory and CPUs are not looked at.
         machine: None for this one.
+        verdict_threads: Verdicts that a process will make at the same time.
+        tell: Is told what a user should know, and what takes long.
     """
-    problems = [*data_problems(data), *output_problems(output, resume=resume)]
+    problems = [*data_problems(data, verdict_threads, tell), *output_problems(output, resume=resume)]
     size = TINY
     try:
         size = inspect_model(model) if isinstance(model, Path) else model
@@ -155,17 +162,19 @@ def preflight(
     return problems
 
 
-def data_problems(data: DataConfig) -> list[str]:
-    """A task, a line, an option or a verifier that is wrong, with file and line where there are some."""
-    undelayed = data.model_copy(update={"delay": None})
+def data_problems(data: DataConfig, threads: int = 1, tell: Callable[[str], None] = lambda text: None) -> list[str]:
+    """A task, a line, an option or a verifier that is wrong, with file and line where there are some.
+
+    A verifier of users or of a package is tried in a process of its own, as one of `threads`: nothing that it does
+    harms this one. `tell` is told if that takes long, what is held out of a file, and what the verifier prints.
+    """
     splits: tuple[Split, ...] = ("training", "validation") if data.validation_size else ("training",)
     problems: list[str] = []
+    trials: list[Trial] = []
     for split in splits:
         try:
-            task = load_task(undelayed, split)
+            task = load_task(data, split)
             reference = task.reference(0)
-            if reference is not None:
-                task.verify(0, [reference], 0)
         except (TaskError, DataFailure) as error:
             problems.append(str(error))
         except Exception as error:
@@ -173,7 +182,14 @@ def data_problems(data: DataConfig) -> list[str]:
                 f"data.task: {type(error).__name__} while the {split} split was loaded: {error}; correct the module "
                 "or the package that it names"
             )
-    return list(dict.fromkeys(problems))  # what both splits share is wrong once
+        else:
+            if isinstance(task, JudgedTask) and reference is not None:
+                trials.append(Trial(task, 0, reference))
+    if problems:
+        return list(dict.fromkeys(problems))  # what both splits share is wrong once
+    if isinstance(data.task, JsonlTaskConfig):
+        tell(say_split(data.task, data))
+    return try_judge(trials, threads, tell) if trials else []
 
 
 def output_problems(output: Path, *, resume: bool) -> Iterator[str]:

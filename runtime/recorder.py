@@ -55,5 +55,8 @@ class Recorder(Protocol):
     def checkpointed(self, step: int, path: Path) -> None:
         """A checkpoint is written."""
 
+    def said(self, text: str) -> None:
+        """Something for the user, which is said once however often it comes."""
+
     def stalled(self, idle_s: float, waits_for: str) -> None:
         """The watchdog saw no progress (W2)."""

@@ -16,6 +16,7 @@ import yaml
 from fsm.errors import ConfigError, EvenstepError
 from fsm.setup import set_up
 from fsm.state import Limits
+from runtime.actors.reward_worker import pool_size, verdict_threads
 from runtime.checkpoint import CheckpointRefused
 from runtime.generation.config import VllmEngineConfig
 from runtime.generation.errors import PolicyNotFinite, RequestRefused, UnsupportedModel
@@ -85,10 +86,12 @@ class RunResult:
         }
 
 
-def check_run(settings: Settings, output: Path, *, resume: bool) -> tuple[int, int]:
-    """Refuse what cannot run before any process starts. Returns the numbers of training and held-out prompts.
+def check_run(
+    settings: Settings, output: Path, *, resume: bool, tell: Callable[[str], None] = lambda text: None
+) -> tuple[int, int]:
+    """Refuse what cannot run before any actor starts. Returns the numbers of training and held-out prompts.
 
-    Raises ConfigError, which lists every problem.
+    `tell` is told what a user should know, and what takes long. Raises ConfigError, which lists every problem.
     """
     name = settings.policy.model_name
     problems = preflight(
@@ -97,6 +100,8 @@ def check_run(settings: Settings, output: Path, *, resume: bool) -> tuple[int, i
         output=output,
         resume=resume,
         needs=needs_of(settings),
+        verdict_threads=_threads_of_a_process(settings),
+        tell=tell,
     )
     if isinstance(settings.generation.engine, VllmEngineConfig):
         try:
@@ -124,6 +129,12 @@ def check_run(settings: Settings, output: Path, *, resume: bool) -> tuple[int, i
     return num_prompts, held_out
 
 
+def _threads_of_a_process(settings: Settings) -> int:
+    cluster = settings.cluster
+    threads = verdict_threads(settings.data, cluster.reward_threads, cluster.reward_processes)
+    return pool_size(threads, cluster.reward_processes).threads
+
+
 def _refuse_too_few(num_prompts: int, limits: Limits) -> None:
     """Data that fills no step trains nothing (A5): better said before than after."""
     usable = num_prompts * limits.epochs if limits.uses_pool else num_prompts
@@ -143,7 +154,7 @@ def run_training(settings: Settings, output: Path, *, resume: bool, listener: Li
     """
     began_s = time.monotonic()
     listener(Notice("checking the data, the model and the machine"))
-    num_prompts, held_out = check_run(settings, output, resume=resume)
+    num_prompts, held_out = check_run(settings, output, resume=resume, tell=lambda text: listener(Notice(text)))
     address = settings.cluster.address
     listener(Notice("starting Ray" if address is None else f"connecting to Ray at {address}"))
     with PeakMemory() as memory, ray_session(settings):

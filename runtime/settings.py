@@ -110,10 +110,17 @@ class ClusterConfig(Strict):
         default=None,
         ge=1,
         description=(
-            "Verdicts that a reward worker makes at the same time; null: 128 where verdicts may have to wait "
-            "(data.delay, a verifier of your own), else 1. At 1, a verdict that hangs holds up all others of its "
-            "worker until their attempts fail too: async_rl.rollout_failure.rollout_timeout_s counts from the start "
-            "of an attempt, generation and waiting for the verdict included (W1)."
+            "Verdicts that a reward worker makes at the same time, spread over its processes; null: 128 where they may "
+            "have to wait (data.delay, a verifier of your own), else one a process. Where a process makes one at a time, "
+            "it runs in the main thread, where signal.alarm works."
+        ),
+    )
+    reward_processes: int = Field(
+        default=2,
+        ge=1,
+        description=(
+            "Processes of a reward worker in which verifiers of users and of packages run, started once and restarted "
+            "when a verdict hangs or crashes; more help verifiers that compute."
         ),
     )
     num_trainer_ranks: int = Field(
