@@ -111,8 +111,8 @@ class ClusterConfig(Strict):
         ge=1,
         description=(
             "Verdicts that a reward worker makes at the same time, spread over its processes; null: 128 where they may "
-            "have to wait (data.delay, a verifier of your own), else one a process. Where a process makes one at a time, "
-            "it runs in the main thread, where signal.alarm works."
+            "have to wait (data.delay, a verifier of your own), else one a process. A process that makes one at a time "
+            "makes it in its main thread, where signal.alarm works."
         ),
     )
     reward_processes: int = Field(

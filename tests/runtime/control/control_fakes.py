@@ -200,6 +200,7 @@ class FakeRecorder:
     synced_versions: list[int] = field(default_factory=list)
     placements: list[tuple[str, list[Attempt]]] = field(default_factory=list)
     calls: list[tuple[str, int, str]] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
 
     def received(self, receipt: GroupReceipt) -> None:
         self.receipts.append(receipt)
@@ -239,6 +240,9 @@ class FakeRecorder:
 
     def checkpointed(self, step: int, path: Path) -> None:
         self.checkpoints.append(step)
+
+    def said(self, text: str) -> None:
+        self.notices.append(text)
 
     def stalled(self, idle_s: float, waits_for: str) -> None:
         self.stalls.append(waits_for)

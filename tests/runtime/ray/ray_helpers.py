@@ -57,7 +57,7 @@ def run(settings: Settings, model: Path, output: Path, listener: Any = lambda me
     names = Names(f"test-{next(_runs)}", settings.cluster.namespace)
     held_out = settings.data.validation_size
     return drive(
-        RunPlan(settings, names, settings.data.num_prompts, held_out, model, output, plan.get("resume", False)),
+        RunPlan(settings, names, settings.data.drawn_prompts, held_out, model, output, plan.get("resume", False)),
         listener,
     )
 

@@ -24,7 +24,7 @@ from runtime.tasks.config import (
     ReverseTaskConfig,
     SortTaskConfig,
 )
-from runtime.tasks.delay import DelayedTask
+from runtime.tasks.delay import delay_s
 from runtime.tasks.errors import TaskError
 from runtime.tasks.load import load_task
 from runtime.tasks.seeds import derive_seed
@@ -135,22 +135,13 @@ def test_seeds_differ_wherever_their_parts_do() -> None:
     assert all(0 <= seed < 2**63 for seed in seeds)
 
 
-def test_delays_are_seeded_long_tailed_and_change_no_verdict() -> None:
-    config = data(delay=DelayConfig(median_s=0.004, sigma=1.0, min_s=0.001, max_s=0.03))
-    task = load_task(config, "training")
-    assert isinstance(task, DelayedTask)
-    delays = [task.delay_s(index, sibling) for index in range(100) for sibling in range(8)]
-    again = load_task(config, "training")
-    assert isinstance(again, DelayedTask)
-    assert delays == [again.delay_s(index, sibling) for index in range(100) for sibling in range(8)]
+def test_delays_are_seeded_and_long_tailed() -> None:
+    delay = DelayConfig(median_s=0.004, sigma=1.0, min_s=0.001, max_s=0.03)
+    delays = [delay_s(delay, 0, index, sibling) for index in range(100) for sibling in range(8)]
+    assert delays == [delay_s(delay, 0, index, sibling) for index in range(100) for sibling in range(8)]
+    assert delays != [delay_s(delay, 1, index, sibling) for index in range(100) for sibling in range(8)]
     assert statistics.median(delays) == pytest.approx(0.004, rel=0.15)
     assert (min(delays), max(delays)) == (0.001, 0.03)
-    answer = task.reference(0)
-    assert answer is not None
-    started = time.perf_counter()
-    assert task.verify(0, (answer,), 3).correct
-    assert time.perf_counter() - started >= task.delay_s(0, 3)
-    assert not isinstance(load_task(config, "validation"), DelayedTask)
 
 
 STREAM = Stream(num_prompts=10, seed=1, shuffle=True, max_epochs=2)
