@@ -62,6 +62,11 @@ class RewardWorker:
             rated = await asyncio.gather(*(self._group(task, split, index, turns) for index, turns in groups))
         return Scored(rated, None if self._pool is None else self._pool.take_printed())
 
+    async def close(self) -> None:
+        """End the processes of the pool, which end with this one anyway."""
+        if self._pool is not None:
+            await self._pool.close()
+
     async def _group(
         self, task: OwnTask | JudgedTask, split: Split, index: int, turns: Sequence[tuple[str, ...]]
     ) -> tuple[Rated, ...]:
