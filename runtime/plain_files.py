@@ -17,3 +17,9 @@ def why_not_plain(path: Path) -> str | None:
     kinds = ((stat.S_ISDIR, "directory"), (stat.S_ISFIFO, "FIFO"), (stat.S_ISSOCK, "socket"))
     kind = next((name for is_kind, name in kinds if is_kind(mode)), "device")
     return f"is a {kind}, not a plain file"
+
+
+def refuse_not_plain(path: Path) -> None:
+    """Raises OSError for what is there and is no plain file, before anybody waits for it."""
+    if problem := why_not_plain(path):
+        raise OSError(problem)

@@ -4,7 +4,7 @@ What is looked at: the model directory, the data and its verifier, the output di
 
 The estimate of memory is what the configuration comes to at its fullest, with nothing on top. Per process:
 
-    torch and the interpreter   200 MB; Ray itself 400 MB, a reward worker 100 MB
+    torch and the interpreter   200 MB; Ray itself 400 MB, a reward worker 100 MB, a process of its verdicts 20 MB
     trainer                     16 bytes a parameter (weights, gradients and two moments in float32), 4 where only
                                 some layers are trained, 4 more for a reference; a rank 8 bytes a token of its
                                 largest microbatch and vocabulary entry (logits and log-softmax)
@@ -42,11 +42,12 @@ from runtime.tasks.base import JudgedTask
 from runtime.tasks.config import DataConfig, JsonlTaskConfig
 from runtime.tasks.errors import DataFailure, TaskError
 from runtime.tasks.jsonl import say_split
-from runtime.tasks.load import load_task
+from runtime.tasks.load import judged, load_task
 from runtime.tasks.split import Split
 from runtime.tasks.verdicts.tryout import Trial, try_judge
 
 INTERPRETER_BYTES, RAY_BYTES, REWARD_WORKER_BYTES = 200_000_000, 400_000_000, 100_000_000
+VERDICT_PROCESS_BYTES = 20_000_000
 _GIB = 2**30
 
 
@@ -70,6 +71,8 @@ class Needs:
     keeps_reference: bool
     reward_workers: int
     object_store_bytes: int
+    verdict_processes: int = 0
+    """Of all reward workers."""
     queue_processes: int = 0
     """Of TransferQueue."""
     sent_bytes_per_value: int = 0
@@ -110,6 +113,7 @@ def needs_of(settings: Settings) -> Needs | None:
         keeps_reference=settings.loss_fn.reference_policy_kl_penalty > 0,
         reward_workers=cluster.num_reward_workers,
         object_store_bytes=cluster.object_store_memory,
+        verdict_processes=cluster.num_reward_workers * cluster.reward_processes * judged(settings.data),
         queue_processes=_queue_processes(settings.data_plane),
         sent_bytes_per_value=_sent_bytes_per_value(settings.weight_sync),
         checkpoints=checkpointing.keep + 1 if checkpointing.enabled else 0,
@@ -256,7 +260,7 @@ def memory_parts(needs: Needs, size: ModelSize) -> dict[str, int]:
         "object store": needs.object_store_bytes,
         "trainer": needs.trainer_ranks * INTERPRETER_BYTES + arrays * trainer,
         "generation workers": needs.generation_workers * (INTERPRETER_BYTES + arrays * worker),
-        "reward workers": needs.reward_workers * REWARD_WORKER_BYTES,
+        "reward workers": needs.reward_workers * REWARD_WORKER_BYTES + needs.verdict_processes * VERDICT_PROCESS_BYTES,
         "TransferQueue": needs.queue_processes * INTERPRETER_BYTES,
         "collective weight sync": (1 + needs.generation_workers) * sent,
     }

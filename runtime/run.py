@@ -32,6 +32,7 @@ from runtime.ray_session import ray_session
 from runtime.settings import SMOLLM2, TINY, Settings, TransferQueuePlaneConfig
 from runtime.starting import CONFIG, MODEL, starting_in
 from runtime.summary import Summary, make_summary
+from runtime.tasks.config import JsonlTaskConfig, ReasoningGymTaskConfig
 from runtime.tasks.errors import DataFailure, TaskError
 from runtime.tasks.load import load_task
 from runtime.tracing.on_signal import on_sigusr1
@@ -126,7 +127,22 @@ def check_run(
     except TaskError as error:
         raise ConfigError(f"the run cannot start: {error}") from None
     _refuse_too_few(num_prompts, set_up(settings, num_prompts).limits)
+    _say_deadlines(settings, tell)
     return num_prompts, held_out
+
+
+def _say_deadlines(settings: Settings, tell: Callable[[str], None]) -> None:
+    """An attempt that ends before its verdict's deadline never shows which line its verifier hangs in."""
+    attempt_s = settings.async_rl.rollout_failure.rollout_timeout_s
+    task = settings.data.task
+    if attempt_s is None or not isinstance(task, JsonlTaskConfig | ReasoningGymTaskConfig):
+        return
+    if task.verdict_timeout_s >= attempt_s:
+        tell(
+            f"data.task.verdict_timeout_s is {task.verdict_timeout_s:g}, and an attempt as a whole has "
+            f"async_rl.rollout_failure.rollout_timeout_s = {attempt_s:g} s: a verifier that hangs looks like any "
+            "slow attempt; set the former below the latter, and the failure names its line"
+        )
 
 
 def _threads_of_a_process(settings: Settings) -> int:

@@ -21,6 +21,7 @@ from fsm.strict import Strict
 from fsm.strict_yaml import load_yaml
 from runtime.generation.config import GenerationConfig, VllmEngineConfig
 from runtime.models.config import TinyModelConfig, WarmupConfig
+from runtime.plain_files import refuse_not_plain
 from runtime.tasks.config import DataConfig
 from runtime.tracing.config import TraceConfig
 from runtime.training.config import LossConfig, OptimizerConfig, PolicyConfig
@@ -253,6 +254,8 @@ def load_settings(path: Path | None, overrides: Sequence[str] = ()) -> Settings:
 def read_document(path: Path) -> dict[str, Any]:
     """The mapping that a YAML file holds. Raises ConfigError, with the line where YAML is to blame."""
     try:
+        if not path.is_relative_to("/dev/fd") and path != Path("/dev/stdin"):  # a shell's <(…) has its writer
+            refuse_not_plain(path)
         document = load_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(

@@ -43,6 +43,7 @@ def train(
     Example: evenstep train --set grpo.max_num_steps=50 --summary summary.json
     """
     from runtime.durable import write_json_aside
+    from runtime.plain_files import why_not_plain
     from runtime.progress import open_progress
     from runtime.run import InterruptedAtStart, RunFailed, run_training
     from runtime.summary import print_summary
@@ -56,6 +57,8 @@ def train(
                 f"--summary {summary}: there is no directory {summary.resolve().parent}, so the end of the run could "
                 f"not be written; make it, or name another file"
             )
+        if summary is not None and (problem := why_not_plain(summary)):
+            raise ConfigError(f"--summary {summary}: {problem}, and would be replaced by one; name another file")
         seeds = [] if seed is None else [f"seed={seed}", f"data.seed={seed}"]
         settings = load_settings(config, [*(overrides or ()), *seeds])
         directory = output or Path("runs") / time.strftime("%Y%m%d-%H%M%S")

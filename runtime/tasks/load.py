@@ -9,6 +9,11 @@ from runtime.tasks.jsonl import JsonlTask
 from runtime.tasks.split import Split
 
 
+def judged(data: DataConfig) -> bool:
+    """The task's verdicts are made by code of users or of other packages."""
+    return isinstance(data.task, JsonlTaskConfig | ReasoningGymTaskConfig)
+
+
 def load_task(data: DataConfig, split: Split) -> OwnTask | JudgedTask:
     """One side of the configured task.
 

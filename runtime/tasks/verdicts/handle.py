@@ -63,6 +63,7 @@ class Handle:
     """When it was found without a heartbeat."""
     retiring: bool = False
     """It gets no more cases, and ends with its last."""
+    killed: bool = False
     asked: dict[int, Asked] = field(default_factory=dict)
     """What it has, by number."""
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
@@ -100,7 +101,10 @@ class Handle:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def kill(self) -> None:
-        """End it, with what it has started in its own session."""
+        """End it, with what it has started in its own session. Once: its number may be another's after that."""
+        if self.killed:
+            return
+        self.killed = True
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         for task in self.tasks:

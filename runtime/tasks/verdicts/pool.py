@@ -62,6 +62,7 @@ class VerdictPool:
         """The verdict on a case, or why there is none, within the deadline and the time until a thread is free."""
         if self._ticker is None:
             self._ticker = asyncio.create_task(self._tick(), name="deadlines of verdicts")
+            self._ticker.add_done_callback(self._no_deadlines)
         self._asked += 1
         answer: asyncio.Future[Verdict | Fault] = asyncio.get_running_loop().create_future()
         self._queue.append(Asked(self._asked, case, answer, company=self._size.threads))
@@ -200,6 +201,16 @@ class VerdictPool:
                     await self._look_at(handle, now_s)
                 elif now_s - handle.began_s > self._timeout_s and not handle.retiring:
                     await self._give_up_opening(handle)
+
+    def _no_deadlines(self, ticker: asyncio.Task[None]) -> None:
+        """A defect in here must not become a verdict that is waited for without end."""
+        if ticker.cancelled() or (error := ticker.exception()) is None:
+            return
+        for handle in [*self._handles, *self._draining]:
+            self._queue.extend(handle.asked.values())
+        for asked in self._queue:
+            if not asked.answer.done():
+                asked.answer.set_exception(error)
 
     async def _look_at(self, handle: Handle, now_s: float) -> None:
         if handle.ended():

@@ -14,6 +14,7 @@ from runtime.messages import Outcome
 from runtime.models.prepare import prepare_model
 from runtime.run import drive
 from runtime.settings import Settings, load_settings
+from runtime.tasks.load import load_task
 
 SMALL = [
     "grpo.num_prompts_per_step=4",
@@ -55,9 +56,10 @@ def metrics_of(output: Path) -> list[dict[str, Any]]:
 def run(settings: Settings, model: Path, output: Path, listener: Any = lambda message: None, **plan: Any) -> Outcome:
     output.mkdir(exist_ok=True)
     names = Names(f"test-{next(_runs)}", settings.cluster.namespace)
-    held_out = settings.data.validation_size
+    prompts = load_task(settings.data, "training").num_prompts
+    held_out = load_task(settings.data, "validation").num_prompts if settings.data.validation_size else 0
     return drive(
-        RunPlan(settings, names, settings.data.drawn_prompts, held_out, model, output, plan.get("resume", False)),
+        RunPlan(settings, names, prompts, held_out, model, output, plan.get("resume", False)),
         listener,
     )
 
