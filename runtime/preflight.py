@@ -193,7 +193,8 @@ def data_problems(data: DataConfig, threads: int = 1, tell: Callable[[str], None
         return list(dict.fromkeys(problems))  # what both splits share is wrong once
     if isinstance(data.task, JsonlTaskConfig):
         tell(say_split(data.task, data))
-    return try_judge(trials, threads, tell) if trials else []
+    problem = try_judge(trials, threads, tell) if trials else None
+    return [] if problem is None else [problem]
 
 
 def output_problems(output: Path, *, resume: bool) -> Iterator[str]:

@@ -31,7 +31,8 @@ class Asked:
     """A case, from the call that asks for its verdict to the answer."""
 
     number: int
-    case: tuple[Any, ...]
+    packed: bytes
+    """The case, as it is sent."""
     answer: asyncio.Future[Verdict | Fault]
     company: int
     """How many verdicts, this one included, its process may have at a time: fewer after a fault of one unknown."""
@@ -43,6 +44,8 @@ class Asked:
     """The same, as the system counts."""
     cpu_s: float = 0.0
     """CPU time of that thread when the process was first found without a heartbeat."""
+    interrupted: int = 0
+    """How often its process ended through no fault that is known to be its own."""
 
 
 @dataclass(eq=False)
@@ -77,7 +80,7 @@ class Handle:
         """Have a case rated."""
         asked.sent_s, asked.thread = now_s, None
         self.asked[asked.number] = asked
-        self.writer.write(pack_case(asked.number, asked.case))
+        self.writer.write(asked.packed)
 
     async def dump(self) -> str:
         """Have it write the stacks of its threads; all clues then."""

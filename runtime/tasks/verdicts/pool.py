@@ -13,11 +13,14 @@ from runtime.tasks.judges import Judge
 from runtime.tasks.verdicts.clues import in_brackets, where_thread_is, who_ended_it
 from runtime.tasks.verdicts.handle import Asked, Handle, start
 from runtime.tasks.verdicts.process import HEARTBEAT_S
+from runtime.tasks.verdicts.wire import pack_case
 
 DEAF_S = 5.0
 """So long without a heartbeat, a process is watched; so long again, and its verdicts are made elsewhere."""
 STARTS = 3
 """So often in a row a process may end while it loads the judge, before those who wait are told."""
+INTERRUPTED = 8
+"""So often a verdict is interrupted by faults of others before it is made alone."""
 SHOWN_BYTES = 2000
 """Of what users' code prints, so much is kept."""
 _TICK_S = 0.25
@@ -64,8 +67,12 @@ class VerdictPool:
             self._ticker = asyncio.create_task(self._tick(), name="deadlines of verdicts")
             self._ticker.add_done_callback(self._no_deadlines)
         self._asked += 1
+        try:
+            packed = pack_case(self._asked, case)
+        except Exception as error:  # whatever another package puts into its cases
+            return Fault(f"cannot be sent the case ({type(error).__name__}: {error})", "give cases that can be pickled")
         answer: asyncio.Future[Verdict | Fault] = asyncio.get_running_loop().create_future()
-        self._queue.append(Asked(self._asked, case, answer, company=self._size.threads))
+        self._queue.append(Asked(self._asked, packed, answer, company=self._size.threads))
         self._place()
         return await answer
 
@@ -181,9 +188,18 @@ class VerdictPool:
             self._queue.clear()
         self._place()
 
-    def _again(self, asked: Iterable[Asked]) -> None:
-        """To be made again, before others."""
-        self._queue.extendleft(reversed(list(asked)))
+    def _again(self, interrupted: Iterable[Asked]) -> None:
+        """To be made again, before others; alone after so many times, and then not without end."""
+        again: list[Asked] = []
+        for asked in interrupted:
+            asked.interrupted += 1
+            if asked.interrupted > 2 * INTERRUPTED:
+                _answer(asked, Fault(f"had its process end {asked.interrupted} times", "look at what it prints"))
+                continue
+            if asked.interrupted > INTERRUPTED:
+                asked.company = 1
+            again.append(asked)
+        self._queue.extendleft(reversed(again))
 
     # Faults
 

@@ -21,30 +21,29 @@ class Trial:
     said: str
 
 
-def try_judge(trials: Sequence[Trial], threads: int, tell: Callable[[str], None]) -> list[str]:
-    """What goes wrong with these completions, each with its remedy; an empty list where each has a verdict.
+def try_judge(trials: Sequence[Trial], threads: int, tell: Callable[[str], None]) -> str | None:
+    """What goes wrong with the first of these completions that has no verdict, with its remedy; None where all have.
 
     All trials are of one judge. `tell` is told when it takes long, and what the judge prints.
     """
     return asyncio.run(_try(trials, threads, tell))
 
 
-async def _try(trials: Sequence[Trial], threads: int, tell: Callable[[str], None]) -> list[str]:
+async def _try(trials: Sequence[Trial], threads: int, tell: Callable[[str], None]) -> str | None:
     task = trials[0].task
     pool = VerdictPool(task.judge, PoolSize(1, threads), task.verdict_timeout_s)
     deadline = f"data.task.verdict_timeout_s is {task.verdict_timeout_s:g}"
     saying = asyncio.get_running_loop().call_later(
         _SAY_AFTER_S, tell, f"trying {task.judge.name} on {task.where(trials[0].index)}; {deadline}"
     )
-    problems: list[str] = []
     try:
         for trial in trials:
             answer = await pool.rate(trial.task.case(trial.index, [trial.said]))
             if isinstance(answer, Fault):
-                problems.append(trial.task.blame(trial.index, [trial.said], answer))
-        if printed := pool.take_printed():
-            tell(printed)
+                return trial.task.blame(trial.index, [trial.said], answer)
+        return None
     finally:
         saying.cancel()
+        if printed := pool.take_printed():
+            tell(printed)
         await pool.close()
-    return problems

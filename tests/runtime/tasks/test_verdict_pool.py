@@ -215,6 +215,25 @@ def test_a_module_that_cannot_be_loaded_is_told_of_every_verdict(
             assert "broken_verifiers.py:" in answer.happened
 
 
+def test_many_that_kill_their_process_leave_the_others_their_verdicts() -> None:
+    answers = rated([*["is-killed"] * 12, *["exits"] * 12, *["waits"] * 6], processes=2, threads=16)
+    assert all(isinstance(answer, Fault) for answer in answers[:24])
+    assert answers[24:] == [HALF] * 6
+
+
+def test_a_case_that_cannot_be_sent_is_told() -> None:
+    async def scenario() -> Verdict | Fault:
+        pool = VerdictPool(FunctionJudge("hostile_verifiers:deed", 1.0), PoolSize(1, 1), 60.0)
+        try:
+            return await pool.rate((lambda: 0, ""))
+        finally:
+            await pool.close()
+
+    fault = asyncio.run(scenario())
+    assert isinstance(fault, Fault)
+    assert "cannot be sent the case" in fault.happened
+
+
 def test_processes_end_with_the_one_that_made_them_even_if_it_is_killed(tmp_path: Path) -> None:
     script = (
         "import asyncio, sys\n"
