@@ -122,6 +122,12 @@ def test_a_process_with_a_runaway_regular_expression_is_given_up_long_before_the
     assert asyncio.run(asyncio.wait_for(scenario(), timeout=240)) < 120
 
 
+def test_what_waits_behind_a_runaway_regular_expression_is_made_after_its_deadline() -> None:
+    fault, other = rated(["regex", "good"], processes=1, threads=4, timeout_s=2.0)
+    assert isinstance(fault, Fault)
+    assert other == GOOD
+
+
 def test_everything_at_once_costs_each_its_own_verdict() -> None:
     words = [*FAULTS, "sleeps", "regex", *["good"] * 10, *["waits"] * 10, "prints", "starts-a-thread", "forks"]
     answers = dict(zip([f"{at} {word}" for at, word in enumerate(words)], rated(words, timeout_s=6.0), strict=True))
