@@ -20,8 +20,8 @@ from fsm.setup import Setup, set_up
 from fsm.snapshot import restore
 from fsm.state import is_over
 from runtime.actors.fleet import Fleet
-from runtime.actors.naming import Names, start_actor
-from runtime.actors.reward_worker import RewardWorker, verdict_threads
+from runtime.actors.naming import Names
+from runtime.actors.reward_workers import close_reward_workers, start_reward_workers
 from runtime.actors.trainer_group import TrainerGroup
 from runtime.actors.trainer_rank import Resumed
 from runtime.checkpoint import CHECKPOINTS
@@ -138,18 +138,10 @@ class Controller:
         setup = set_up(settings, plan.num_prompts)
         async with AsyncExitStack() as closing:
             plane, plane_actors = open_data_plane(settings.data_plane, plan.names)
-            rewards = [
-                start_actor(
-                    RewardWorker,
-                    {**plan.names.options(f"reward-{number}"), "num_cpus": 0, "max_restarts": -1},
-                    settings.data,
-                    verdict_threads(settings.data, settings.cluster.reward_threads, settings.cluster.reward_processes),
-                    settings.cluster.reward_processes,
-                )
-                for number in range(settings.cluster.num_reward_workers)
-            ]
-            for actor in [*plane_actors, *rewards]:
+            for actor in plane_actors:
                 closing.callback(ray.kill, actor)
+            rewards = start_reward_workers(settings, plan.names)
+            closing.push_async_callback(close_reward_workers, rewards)
             trainer = TrainerGroup(settings, plan.names, plan.model_directory, plane)
             closing.callback(trainer.close)
             fleet = Fleet(settings, plan.names, plan.model_directory, plane, rewards, plan.validation_prompts)
