@@ -47,7 +47,7 @@ class SortTaskConfig(_Characters):
 
 
 VERDICT_TIMEOUT = Field(
-    default=300.0,
+    default=100.0,
     gt=0,
     description=(
         "Deadline of one verdict, in seconds; loading the verifier has as long. The process of a verdict that is "

@@ -140,7 +140,7 @@ def _raised(error: BaseException) -> str:
     """What was raised, and in which line of users' code."""
     try:
         text = f"{error!s:.{_TEXT_MAX}}"
-    except Exception as unsayable:
+    except BaseException as unsayable:  # users' code again
         text = f"(its text raised {type(unsayable).__name__})"
     frames = traceback.extract_tb(error.__traceback__)
     users = [frame for frame in frames if is_of_users(frame.filename)]

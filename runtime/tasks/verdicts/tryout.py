@@ -24,7 +24,7 @@ class Trial:
 def try_judge(trials: Sequence[Trial], threads: int, tell: Callable[[str], None]) -> str | None:
     """What goes wrong with the first of these completions that has no verdict, with its remedy; None where all have.
 
-    All trials are of one judge. `tell` is told when it takes long, and what the judge prints.
+    All trials are of one judge. `tell` is told when it takes long, and what a judge that fails has printed.
     """
     return asyncio.run(_try(trials, threads, tell))
 
@@ -40,10 +40,10 @@ async def _try(trials: Sequence[Trial], threads: int, tell: Callable[[str], None
         for trial in trials:
             answer = await pool.rate(trial.task.case(trial.index, [trial.said]))
             if isinstance(answer, Fault):
+                if printed := pool.take_printed():  # else the run says it
+                    tell(printed)
                 return trial.task.blame(trial.index, [trial.said], answer)
         return None
     finally:
         saying.cancel()
-        if printed := pool.take_printed():
-            tell(printed)
         await pool.close()

@@ -19,7 +19,7 @@ PRINTED = 10_000_000
 
 class Unsayable(Exception):
     def __str__(self) -> str:
-        raise RuntimeError("no text")
+        raise SystemExit("no text")
 
 
 class Unshowable:

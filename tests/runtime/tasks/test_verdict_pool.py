@@ -77,7 +77,7 @@ FAULTS = {
     "closes-files": "ended its process with exit code 1",
     "writes-junk": "closed the connection of its process",
     "raises": "raised ValueError: no number (",
-    "raises-unsayable": "raised Unsayable: (its text raised RuntimeError)",
+    "raises-unsayable": "raised Unsayable: (its text raised SystemExit)",
     "nan": "returned nan",
     "infinite": "returned inf",
     "two": "returned 2",
