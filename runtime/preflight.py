@@ -170,7 +170,8 @@ def data_problems(data: DataConfig, threads: int = 1, tell: Callable[[str], None
     """A task, a line, an option or a verifier that is wrong, with file and line where there are some.
 
     A verifier of users or of a package is tried in a process of its own, as one of `threads`: nothing that it does
-    harms this one. `tell` is told if that takes long, what is held out of a file, and what a verifier that fails has printed.
+    harms this one. `tell` is told if that takes long, what is held out of a file, and what a verifier that fails has
+    printed.
     """
     splits: tuple[Split, ...] = ("training", "validation") if data.validation_size else ("training",)
     problems: list[str] = []
