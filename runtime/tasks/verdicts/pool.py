@@ -140,8 +140,10 @@ class VerdictPool:
     # Cases to processes
 
     def _place(self) -> None:
-        """Send what can be sent, those first that were interrupted. A case that wants company no process can offer now
-        keeps the emptiest process free for itself."""
+        """Send what can be sent, those first that were interrupted.
+
+        A case that wants less company than any process has keeps the emptiest one from others until it fits.
+        """
         kept: list[Asked] = []
         reserved: set[Handle] = set()
         while self._queue:
