@@ -35,6 +35,8 @@ class Finished:
     """Where its data is; None where dynamic sampling filters it, and nobody will read it."""
     busy_s: float
     """Seconds that the worker's engine has generated since it was made."""
+    notice: str | None = None
+    """What a reward worker had to say meanwhile, which is of no attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,8 @@ class Failed:
     attempt: Attempt
     kind: FailureKind
     error: str
+    notice: str | None = None
+    """As in Finished."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,8 @@ from fsm.errors import EvenstepError, Stalled
 from fsm.setup import Setup, set_up
 from fsm.snapshot import restore, snapshot
 from runtime.actors.fleet import Fleet
-from runtime.actors.naming import Names, start_actor
-from runtime.actors.reward_worker import RewardWorker, verdict_threads
+from runtime.actors.naming import Names
+from runtime.actors.reward_workers import close_reward_workers, start_reward_workers
 from runtime.actors.trainer_group import TrainerGroup
 from runtime.checkpoint_names import CHECKPOINTS
 from runtime.control import Control
@@ -205,17 +205,11 @@ class Controller:
         self._shared.look("the controller")
         setup = set_up(settings, plan.num_prompts)
         plane, plane_actors = open_data_plane(settings.data_plane, plan.names)
-        rewards = [
-            start_actor(
-                RewardWorker,
-                {**plan.names.options(f"reward-{number}"), "num_cpus": 0, "max_restarts": -1},
-                settings.data,
-                verdict_threads(settings.data, settings.cluster.reward_threads),
-            )
-            for number in range(settings.cluster.num_reward_workers)
-        ]
-        for actor in [*plane_actors, *rewards]:
+        for actor in plane_actors:
             closing.callback(ray.kill, actor)
+        rewards = start_reward_workers(settings, plan.names)
+        closing_s = CLOSING_SHARE * settings.cluster.shutdown_timeout_s
+        closing.push_async_callback(close_reward_workers, rewards, closing_s)
         trainer = TrainerGroup(settings, plan.names, plan.model_directory, plane, plan.origin)
         closing.callback(trainer.close)
         fleet = Fleet(
@@ -228,7 +222,7 @@ class Controller:
             0 if plan.resume is None else plan.resume.control.get("first_prompt", 0),
         )
         cluster = settings.cluster
-        closing.push_async_callback(fleet.close, CLOSING_SHARE * cluster.shutdown_timeout_s)
+        closing.push_async_callback(fleet.close, closing_s)
         self._tell(
             Notice(
                 f"loading the model (trainer ranks: {cluster.num_trainer_ranks}, generation workers: "

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from runtime.plain_files import refuse_not_plain
+
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
@@ -81,6 +83,7 @@ def end_tokens(directory: Path) -> set[int]:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
+        refuse_not_plain(path)
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ModelDirectoryProblem(
@@ -112,6 +115,7 @@ def weight_files(directory: Path) -> list[str]:
 def _parameters(path: Path) -> int:
     """How many numbers a safetensors file holds, from its header; its length must be what the header says."""
     try:
+        refuse_not_plain(path)
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
             if length > _HEADER_MAX:

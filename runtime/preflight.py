@@ -4,7 +4,7 @@ What is looked at: the model directory, the data and its verifier, the output di
 
 The estimate of memory is what the configuration comes to at its fullest, with nothing on top. Per process:
 
-    torch and the interpreter   200 MB; Ray itself 400 MB, a reward worker 100 MB
+    torch and the interpreter   200 MB; Ray itself 400 MB, a reward worker 100 MB, a process of its verdicts 20 MB
     trainer                     16 bytes a parameter (weights, gradients and two moments in float32), 4 where only
                                 some layers are trained, 4 more for a reference; a rank 8 bytes a token of its
                                 largest microbatch and vocabulary entry (logits and log-softmax)
@@ -23,7 +23,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,12 +39,16 @@ from runtime.settings import (
     WeightSyncConfig,
 )
 from runtime.starting import CONFIG, MODEL, resume_problems, start_problems
-from runtime.tasks.config import DataConfig
+from runtime.tasks.base import JudgedTask
+from runtime.tasks.config import DataConfig, JsonlTaskConfig
 from runtime.tasks.errors import DataFailure, TaskError
-from runtime.tasks.load import load_task
+from runtime.tasks.jsonl import say_split
+from runtime.tasks.load import judged, load_task
 from runtime.tasks.split import Split
+from runtime.tasks.verdicts.tryout import Trial, try_judge
 
 INTERPRETER_BYTES, RAY_BYTES, REWARD_WORKER_BYTES = 200_000_000, 400_000_000, 100_000_000
+VERDICT_PROCESS_BYTES = 20_000_000
 _GIB = 2**30
 _FILES, _FOLDERS = (CONFIG, METRICS_FILE, "plot.png"), (CHECKPOINTS, MODEL, "tensorboard", "wandb")
 """Names in a run's directory that it writes to."""
@@ -70,6 +74,8 @@ class Needs:
     keeps_reference: bool
     reward_workers: int
     object_store_bytes: int
+    verdict_processes: int = 0
+    """Of all reward workers."""
     queue_processes: int = 0
     """Of TransferQueue."""
     sent_bytes_per_value: int = 0
@@ -110,6 +116,7 @@ def needs_of(settings: Settings) -> Needs | None:
         keeps_reference=settings.loss_fn.reference_policy_kl_penalty > 0,
         reward_workers=cluster.num_reward_workers,
         object_store_bytes=cluster.object_store_memory,
+        verdict_processes=cluster.num_reward_workers * cluster.reward_processes * judged(settings.data),
         queue_processes=_queue_processes(settings.data_plane),
         sent_bytes_per_value=_sent_bytes_per_value(settings.weight_sync),
         checkpoints=checkpointing.keep + 1 if checkpointing.enabled else 0,
@@ -135,18 +142,22 @@ def preflight(
     resume: bool,
     needs: Needs | None,
     machine: Machine | None = None,
+    verdict_threads: int = 1,
+    tell: Callable[[str], None] = lambda text: None,
 ) -> list[str]:
     """Every problem found; an empty list where all is well.
 
     Args:
-        data: The `data` block. Both splits are loaded, and the verifier is tried on one answer.
+        data: The `data` block. Both splits are loaded, and the verifier is tried on one answer of each.
         model: The policy's directory; its size where the package makes or converts the model.
         output: The run's own directory.
         resume: The run goes on in `output`.
         needs: None for a run on other machines than this: its memory and CPUs are not looked at.
         machine: None for this one.
+        verdict_threads: Verdicts that a process will make at the same time.
+        tell: Is told what a user should know, and what takes long.
     """
-    problems = [*data_problems(data), *output_problems(output, resume=resume)]
+    problems = [*data_problems(data, verdict_threads, tell), *output_problems(output, resume=resume)]
     size = TINY
     try:
         size = inspect_model(model) if isinstance(model, Path) else model
@@ -158,17 +169,20 @@ def preflight(
     return problems
 
 
-def data_problems(data: DataConfig) -> list[str]:
-    """A task, a line, an option or a verifier that is wrong, with file and line where there are some."""
-    undelayed = data.model_copy(update={"delay": None})
+def data_problems(data: DataConfig, threads: int = 1, tell: Callable[[str], None] = lambda text: None) -> list[str]:
+    """A task, a line, an option or a verifier that is wrong, with file and line where there are some.
+
+    A verifier of users or of a package is tried in a process of its own, as one of `threads`: nothing that it does
+    harms this one. `tell` is told if that takes long, what is held out of a file, and what a verifier that fails has
+    printed.
+    """
     splits: tuple[Split, ...] = ("training", "validation") if data.validation_size else ("training",)
     problems: list[str] = []
+    trials: list[Trial] = []
     for split in splits:
         try:
-            task = load_task(undelayed, split)
+            task = load_task(data, split)
             reference = task.reference(0)
-            if reference is not None:
-                task.verify(0, [reference], 0)
         except (TaskError, DataFailure) as error:
             problems.append(str(error))
         except Exception as error:
@@ -176,7 +190,15 @@ def data_problems(data: DataConfig) -> list[str]:
                 f"data.task: {type(error).__name__} while the {split} split was loaded: {error}; correct the module "
                 "or the package that it names"
             )
-    return list(dict.fromkeys(problems))  # what both splits share is wrong once
+        else:
+            if isinstance(task, JudgedTask) and reference is not None:
+                trials.append(Trial(task, 0, reference))
+    if problems:
+        return list(dict.fromkeys(problems))  # what both splits share is wrong once
+    if isinstance(data.task, JsonlTaskConfig):
+        tell(say_split(data.task, data))
+    problem = try_judge(trials, threads, tell) if trials else None
+    return [] if problem is None else [problem]
 
 
 def output_problems(output: Path, *, resume: bool) -> Iterator[str]:
@@ -255,7 +277,7 @@ def memory_parts(needs: Needs, size: ModelSize) -> dict[str, int]:
         "object store": needs.object_store_bytes,
         "trainer": needs.trainer_ranks * INTERPRETER_BYTES + arrays * trainer,
         "generation workers": needs.generation_workers * (INTERPRETER_BYTES + arrays * worker),
-        "reward workers": needs.reward_workers * REWARD_WORKER_BYTES,
+        "reward workers": needs.reward_workers * REWARD_WORKER_BYTES + needs.verdict_processes * VERDICT_PROCESS_BYTES,
         "TransferQueue": needs.queue_processes * INTERPRETER_BYTES,
         "collective weight sync": (1 + needs.generation_workers) * sent,
     }

@@ -62,6 +62,9 @@ class Recorder(Protocol):
     def not_written(self, error: FileNotWritten) -> None:
         """The disk refused a file that the run can go on without."""
 
+    def said(self, text: str) -> None:
+        """Something for the user, which is said once however often it comes."""
+
     def stalled(self, idle_s: float, waits_for: str) -> None:
         """The watchdog saw no progress (W2)."""
 

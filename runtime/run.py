@@ -10,6 +10,7 @@ from typing import Any
 
 from fsm.errors import ConfigError
 from fsm.state import Limits
+from runtime.actors.reward_worker import pool_size, verdict_threads
 from runtime.failures import InterruptedAtStart, RunFailed, failure_of
 from runtime.generation.config import VllmEngineConfig
 from runtime.generation.errors import RequestRefused
@@ -30,6 +31,7 @@ from runtime.resume import ResumePoint, ResumeRequest, find_resume_point
 from runtime.settings import SMOLLM2, TINY, Settings, TransferQueuePlaneConfig
 from runtime.starting import alone_in, initial_model_of, new_run_id, starting_in, write_config, write_run_id
 from runtime.summary import Summary, make_summary
+from runtime.tasks.config import JsonlTaskConfig, ReasoningGymTaskConfig
 from runtime.tasks.errors import TaskError
 from runtime.tasks.load import load_task
 from runtime.transfer_queue.installed import TransferQueueMissing, check_transfer_queue_installed
@@ -81,10 +83,12 @@ class Start:
     """Where it goes on from; None for a new run."""
 
 
-def check_run(settings: Settings, output: Path, *, resume: bool) -> tuple[int, int]:
-    """Refuse what cannot run before any process starts. Returns the numbers of training and held-out prompts.
+def check_run(
+    settings: Settings, output: Path, *, resume: bool, tell: Callable[[str], None] = lambda text: None
+) -> tuple[int, int]:
+    """Refuse what cannot run before any actor starts. Returns the numbers of training and held-out prompts.
 
-    Raises ConfigError, which lists every problem.
+    `tell` is told what a user should know, and what takes long. Raises ConfigError, which lists every problem.
     """
     name = settings.policy.model_name
     problems = preflight(
@@ -93,6 +97,8 @@ def check_run(settings: Settings, output: Path, *, resume: bool) -> tuple[int, i
         output=output,
         resume=resume,
         needs=needs_of(settings),
+        verdict_threads=_threads_of_a_process(settings),
+        tell=tell,
     )
     if isinstance(settings.generation.engine, VllmEngineConfig):
         try:
@@ -117,7 +123,28 @@ def check_run(settings: Settings, output: Path, *, resume: bool) -> tuple[int, i
     except TaskError as error:
         raise ConfigError(f"the run cannot start: {error}") from None
     _refuse_too_few(num_prompts, set_up_in_time(settings, num_prompts).limits)
+    _say_deadlines(settings, tell)
     return num_prompts, held_out
+
+
+def _say_deadlines(settings: Settings, tell: Callable[[str], None]) -> None:
+    """An attempt that ends before its verdict's deadline never shows which line its verifier hangs in."""
+    attempt_s = settings.async_rl.rollout_failure.rollout_timeout_s
+    task = settings.data.task
+    if attempt_s is None or not isinstance(task, JsonlTaskConfig | ReasoningGymTaskConfig):
+        return
+    if task.verdict_timeout_s >= attempt_s:
+        tell(
+            f"data.task.verdict_timeout_s is {task.verdict_timeout_s:g}, and an attempt as a whole has "
+            f"async_rl.rollout_failure.rollout_timeout_s = {attempt_s:g} s: a verifier that hangs looks like any "
+            "slow attempt; set the former below the latter, and the failure names its line"
+        )
+
+
+def _threads_of_a_process(settings: Settings) -> int:
+    cluster = settings.cluster
+    threads = verdict_threads(settings.data, cluster.reward_threads, cluster.reward_processes)
+    return pool_size(threads, cluster.reward_processes).threads
 
 
 def _refuse_too_few(num_prompts: int, limits: Limits) -> None:
@@ -144,7 +171,7 @@ def run_training(settings: Settings, output: Path, *, resume: ResumeRequest | No
         outcome: Outcome | None = None
         try:
             listener(Notice("checking the data, the model and the machine"))
-            start = decide_start(settings, output, resume)
+            start = decide_start(settings, output, resume, lambda text: listener(Notice(text)))
             if start.resume is not None:
                 for notice in start.resume.notices:
                     listener(Notice(notice))
@@ -202,9 +229,14 @@ def _places(settings: Settings, output: Path, outcome: Outcome, listener: Listen
     return places
 
 
-def decide_start(settings: Settings, output: Path, resume: ResumeRequest | None) -> Start:
-    """What a run starts with. Starts and changes nothing. Raises ConfigError as `check_run` and `find_resume_point`."""
-    num_prompts, held_out = check_run(settings, output, resume=resume is not None)
+def decide_start(
+    settings: Settings, output: Path, resume: ResumeRequest | None, tell: Callable[[str], None] = lambda text: None
+) -> Start:
+    """What a run starts with. Starts and changes nothing. Raises ConfigError as `check_run` and `find_resume_point`.
+
+    `tell` is told what a user should know before the run begins.
+    """
+    num_prompts, held_out = check_run(settings, output, resume=resume is not None, tell=tell)
     try:
         origin = origin_of(settings, load_task(settings.data, "training"), new_run_id())
     except (TaskError, ModelDirectoryProblem) as problem:

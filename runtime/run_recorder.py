@@ -67,6 +67,7 @@ class RunRecorder:
         self.last_checkpoint_step: int | None = None
         self.last_close_s: float | None = None
         """When a step last closed and was synced, on the monotonic clock."""
+        self._said: set[str] = set()
 
     def observe(self, transition: Transition) -> None:
         """The core's observer."""
@@ -191,8 +192,18 @@ class RunRecorder:
             "rollouts": evaluation.rollouts,
             "start_weight": evaluation.start_weight,
             "end_weight": evaluation.end_weight,
+            "without_verdict": evaluation.without_verdict,
         }
         self._write("validation", line)
+        for notice in evaluation.notices:
+            self.said(notice)
+        if evaluation.without_verdict:
+            self._send(
+                Notice(
+                    f"{evaluation.without_verdict} of {evaluation.rollouts} held-out rollouts have no verdict after "
+                    f"step {step}, and count as wrong; one of them: {evaluation.first_failure}"
+                )
+            )
         self._send(Validated(step, evaluation.accuracy))
         self._trace.note(note_of_evaluation(step, evaluation))
 
@@ -200,6 +211,12 @@ class RunRecorder:
         """See Recorder."""
         self.last_checkpoint, self.last_checkpoint_step = path, step
         self._trace.note(Checkpointed(step, str(path)))
+
+    def said(self, text: str) -> None:
+        """See Recorder."""
+        if text not in self._said:
+            self._said.add(text)
+            self._send(Notice(text))
 
     def stalled(self, idle_s: float, waits_for: str) -> None:
         """See Recorder."""

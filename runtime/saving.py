@@ -15,11 +15,11 @@ from fsm.errors import EvenstepError
 
 T = TypeVar("T")
 
-STEP_SHARE, SAVING_SHARE, CLOSING_SHARE, HEARING_SHARE, TEARDOWN_SHARE = 0.25, 0.3, 0.1, 0.75, 0.2
+STEP_SHARE, SAVING_SHARE, CLOSING_SHARE, HEARING_SHARE, TEARDOWN_SHARE = 0.25, 0.3, 0.08, 0.75, 0.2
 """Parts of `cluster.shutdown_timeout_s`: how long an optimizer step under way may still take; how long a save may stand
-still; how long generation workers have to end their engines; how long the process that started the run waits for news
-of its end; and how long Ray has to shut down before it is killed. Those that follow one another add up to less than
-the whole."""
+still; how long generation workers have to end their engines, and reward workers their verifiers; how long the process
+that started the run waits for news of its end; and how long Ray has to shut down before it is killed. Those that
+follow one another add up to less than the whole."""
 _LOOKS = 8
 """How often a save is looked at within the time that it may stand still."""
 

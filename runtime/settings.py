@@ -21,6 +21,7 @@ from fsm.strict import Strict
 from fsm.strict_yaml import load_yaml
 from runtime.generation.config import GenerationConfig, VllmEngineConfig
 from runtime.models.config import TinyModelConfig, WarmupConfig
+from runtime.plain_files import refuse_not_plain
 from runtime.tasks.config import DataConfig
 from runtime.tracing.config import TraceConfig
 from runtime.training.config import LossConfig, OptimizerConfig, PolicyConfig
@@ -109,10 +110,17 @@ class ClusterConfig(Strict):
         default=None,
         ge=1,
         description=(
-            "Verdicts that a reward worker makes at the same time; null: 128 where verdicts may have to wait "
-            "(data.delay, a verifier of your own), else 1. At 1, a verdict that hangs holds up all others of its "
-            "worker until their attempts fail too: async_rl.rollout_failure.rollout_timeout_s counts from the start "
-            "of an attempt, generation and waiting for the verdict included (W1)."
+            "Verdicts that a reward worker makes at the same time, spread over its processes; null: 128 where they may "
+            "have to wait (data.delay, a verifier of your own), else one a process. A process that makes one at a time "
+            "makes it in its main thread, where signal.alarm works."
+        ),
+    )
+    reward_processes: int = Field(
+        default=2,
+        ge=1,
+        description=(
+            "Processes of a reward worker in which verifiers of users and of packages run, started once and restarted "
+            "when a verdict hangs or crashes; more help verifiers that compute."
         ),
     )
     num_trainer_ranks: int = Field(
@@ -257,6 +265,8 @@ def load_settings(path: Path | None, overrides: Sequence[str] = ()) -> Settings:
 def read_document(path: Path) -> dict[str, Any]:
     """The mapping that a YAML file holds. Raises ConfigError, with the line where YAML is to blame."""
     try:
+        if not path.is_relative_to("/dev/fd") and path != Path("/dev/stdin"):  # a shell's <(…) has its writer
+            refuse_not_plain(path)
         document = load_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(

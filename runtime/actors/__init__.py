@@ -2,6 +2,7 @@
 
 naming             names, resources, and how an actor is started
 reward_worker      RewardWorker: verdicts
+reward_workers     all of them, from start to end
 generation_worker  GenerationWorker: groups from orders to rows in the data plane
 policy_host        PolicyHost: its engine, tokenizer and tasks (torch)
 engines            the engine that the configuration names (torch)

@@ -158,6 +158,9 @@ class Fleet:
             rollouts=rollouts,
             start_weight=min(part.start_weight for part in parts),
             end_weight=max(part.end_weight for part in parts),
+            without_verdict=sum(part.without_verdict for part in parts),
+            first_failure=next((part.first_failure for part in parts if part.first_failure is not None), None),
+            notices=tuple(notice for part in parts for notice in part.notices),
         )
 
     async def close(self, timeout_s: float) -> None:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from functools import partial
-from itertools import cycle
+from itertools import count, cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ from runtime.groups import GroupReceipt, Rollout, RolloutGroup
 from runtime.settings import Settings
 from runtime.shared_output import not_shared
 from runtime.tasks.errors import DataFailure
+from runtime.tasks.scores import Rated, Scored
 from runtime.weight_sync import Published, make_fetcher
 
 if TYPE_CHECKING:
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
 
     Ended = tuple[Order, asyncio.Task[SampledGroup], float]
     """The order, what was sampled, and how many seconds that took."""
+
+
+RATING_TRIES = 8
+"""How often held-out rollouts are given to reward workers that die."""
 
 
 class GenerationWorker:
@@ -67,7 +72,8 @@ class GenerationWorker:
         self._loading = asyncio.Lock()
         """One version at a time, in the order in which they were sent."""
         self._order = CallOrder()
-        self._verdicts_wait = verdict_threads(settings.data, settings.cluster.reward_threads) > 1
+        cluster = settings.cluster
+        self._verdicts_wait = verdict_threads(settings.data, cluster.reward_threads, cluster.reward_processes) > 1
         self._sampling: dict[Attempt, asyncio.Task[SampledGroup]] = {}
         """Attempts that are being sampled, or will be delivered next."""
         self._ended: list[Ended] = []
@@ -138,7 +144,25 @@ class GenerationWorker:
     async def evaluate(self, number: int, label: str, indices: Sequence[int]) -> Evaluation:
         """Held-out accuracy on these prompts."""
         await self._order.begin(number)
-        return await self._host.evaluate(label, indices)
+        return await self._host.evaluate(label, indices, self._rate_held_out)
+
+    async def _rate_held_out(self, groups: Sequence[SampledGroup]) -> Scored:
+        """Where training's verdicts are made. A reward worker that dies is waited for, and has it done again.
+
+        Raises RayActorError when it has died RATING_TRIES times.
+        """
+        asked = [(group.index, [sample.turns for sample in group.samples]) for group in groups]
+        backoff = self._settings.async_rl.rollout_failure
+        for tried in count(1):
+            try:
+                scored: Scored = await next(self._reward_workers).score.remote(asked, "validation")
+            except RayActorError:
+                if tried == RATING_TRIES:
+                    raise
+                await asyncio.sleep(min(backoff.max_backoff_s, backoff.backoff_base_s * 2.0**tried))
+            else:
+                break
+        return scored
 
     async def close(self) -> None:
         """Stop the engine, and whatever processes it has."""
@@ -179,7 +203,7 @@ class GenerationWorker:
             return answers
         generated = time.perf_counter()
         try:
-            verdicts = await next(self._reward_workers).score.remote(
+            scored: Scored = await next(self._reward_workers).score.remote(
                 [(group.index, [sample.turns for sample in group.samples]) for _, group, _ in rated]
             )
         except RayActorError as error:
@@ -188,11 +212,12 @@ class GenerationWorker:
         reward_s = time.perf_counter() - generated
         receipts: list[tuple[Order, GroupReceipt]] = []
         groups: list[RolloutGroup] = []
-        for (order, group, generation_s), verdict in zip(rated, verdicts, strict=True):
-            if isinstance(verdict, str):
-                answers.append(Failed(order.attempt, FailureKind.DATA, verdict))
+        for (order, group, generation_s), siblings in zip(rated, scored.groups, strict=True):
+            verdicts = [verdict for verdict in siblings if not isinstance(verdict, str)]
+            if len(verdicts) < len(siblings):
+                answers.append(Failed(order.attempt, FailureKind.DATA, _why_no_verdict(siblings), scored.notice))
                 continue
-            receipt = self._receipt(order, group, verdict, generation_s, reward_s)
+            receipt = self._receipt(order, group, verdicts, generation_s, reward_s)
             receipts.append((order, receipt))
             if not self._filters(receipt):
                 groups.append(_group(group, receipt))
@@ -200,7 +225,7 @@ class GenerationWorker:
         busy_s = self._host.busy_s
         for order, receipt in receipts:
             row = None if self._filters(receipt) else next(rows)
-            answers.append(Finished(order.attempt, receipt, row, busy_s))
+            answers.append(Finished(order.attempt, receipt, row, busy_s, scored.notice))
         return answers
 
     def _filters(self, receipt: GroupReceipt) -> bool:
@@ -239,3 +264,10 @@ def _group(sampled: SampledGroup, receipt: GroupReceipt) -> RolloutGroup:
         start_weight=receipt.start_weight,
         end_weight=receipt.end_weight,
     )
+
+
+def _why_no_verdict(siblings: Sequence[Rated]) -> str:
+    """The first failure of a group, and how many more there are."""
+    failures = [verdict for verdict in siblings if isinstance(verdict, str)]
+    more = f" (and {len(failures) - 1} more of its {len(siblings)} rollouts)" if len(failures) > 1 else ""
+    return failures[0] + more

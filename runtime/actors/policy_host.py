@@ -21,7 +21,7 @@ from runtime.actors.engines import open_engine
 from runtime.answers import Failed, Order
 from runtime.generation.engine import Engine
 from runtime.generation.errors import PromptTooLong
-from runtime.generation.evaluate import evaluate
+from runtime.generation.evaluate import RateGroups, evaluate
 from runtime.generation.evaluation import Evaluation
 from runtime.generation.rollouts import GroupJob, SampledGroup, make_job, sample_groups
 from runtime.generation.text import TextCodec, make_codec
@@ -102,7 +102,7 @@ class PolicyHost:
         )
         return [(order, sample) for (order, _), sample in zip(jobs, samples, strict=True)], failed
 
-    async def evaluate(self, label: str, indices: Sequence[int]) -> Evaluation:
+    async def evaluate(self, label: str, indices: Sequence[int], rate: RateGroups) -> Evaluation:
         """Held-out accuracy on these prompts, beside whatever else is generated."""
         if self._held_out is None:
             raise InvariantBroken("a validation was asked for, but data.validation_size is 0")
@@ -113,6 +113,7 @@ class PolicyHost:
             self._engine,
             self._held_out,
             self._codec,
+            rate,
             indices=indices,
             sampling=generation.sampling(),
             seed=validation.seed,

@@ -1,71 +1,94 @@
-"""The reward worker: a CPU process with the task's verifier. It loads no model.
+"""The reward worker: a CPU process that has rollouts rated. It loads no model, and runs no code of users itself.
 
-A verifier that raises is a data failure of its prompt, told as a value; a worker that dies is an infra failure,
-which Ray raises at whoever waits. Ray starts a dead one again, since it has no state.
+Verdicts of the package's own tasks are made here, at once. Those of users' code are made in its pool of processes
+(`runtime.tasks.verdicts`): whatever happens there is a data failure of one rollout, told as a value. A worker that dies
+is an infra failure, which Ray raises at whoever waits. Ray starts a dead one again, since it has no state.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
-from runtime.tasks.base import Verdict
+from runtime.tasks.base import Fault, JudgedTask, OwnTask, Verdict
 from runtime.tasks.config import DataConfig, JsonlTaskConfig
+from runtime.tasks.delay import delay_s
 from runtime.tasks.load import load_task
-
-Verdicts = tuple[tuple[float, bool], ...] | str
-"""Reward and correctness a sibling, or why the verifier refused."""
+from runtime.tasks.scores import Rated, Scored
+from runtime.tasks.split import Split
+from runtime.tasks.verdicts.pool import PoolSize, VerdictPool
 
 THREADS_FOR_WAITING = 128
 
 
-def verdict_threads(data: DataConfig, configured: int | None) -> int:
+def verdict_threads(data: DataConfig, configured: int | None, processes: int) -> int:
     """How many verdicts are made at the same time (`cluster.reward_threads`)."""
     if configured is not None:
         return configured
-    may_wait = data.delay is not None or isinstance(data.task, JsonlTaskConfig)
-    return THREADS_FOR_WAITING if may_wait else 1
+    if data.delay is not None or isinstance(data.task, JsonlTaskConfig):
+        return THREADS_FOR_WAITING
+    return processes
+
+
+def pool_size(threads: int, processes: int) -> PoolSize:
+    """Threads spread over the processes; no process has none."""
+    used = min(threads, processes)
+    return PoolSize(used, -(-threads // used))
 
 
 class RewardWorker:
-    """Rates groups, with one thread in its own event loop: verdicts that never wait cost least that way.
+    """Rates groups. `threads` is how many verdicts are made, or held back by `data.delay`, at the same time."""
 
-    With more threads, siblings and groups are rated side by side.
-    """
+    def __init__(self, data: DataConfig, threads: int, processes: int) -> None:
+        self._data = data
+        self._tasks: dict[Split, OwnTask | JudgedTask] = {"training": load_task(data, "training")}
+        if data.validation_size:
+            self._tasks["validation"] = load_task(data, "validation")
+        task = self._tasks["training"]
+        self._pool: VerdictPool | None = None
+        if isinstance(task, JudgedTask):
+            self._pool = VerdictPool(task.judge, pool_size(threads, processes), task.verdict_timeout_s)
+        self._delayed = asyncio.Semaphore(threads)
 
-    def __init__(self, data: DataConfig, threads: int) -> None:
-        self._task = load_task(data, "training")
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="verdict") if threads > 1 else None
+    async def score(self, groups: Sequence[tuple[int, Sequence[tuple[str, ...]]]], split: Split = "training") -> Scored:
+        """Rate every sibling of each group; a group is an item of the split, and what each sibling said in its turns.
 
-    async def score(self, groups: Sequence[tuple[int, Sequence[tuple[str, ...]]]]) -> list[Verdicts]:
-        """Rate every sibling of each group; a group is an item of the task, and what each sibling said in its turns."""
-        return [_verdicts(await self._judge_group(index, turns)) for index, turns in groups]
+        Only verdicts of training are delayed: validation measures accuracy, not waiting.
+        """
+        task = self._tasks[split]
+        if isinstance(task, OwnTask) and (self._data.delay is None or split == "validation"):
+            rated = [tuple(_own(task, index, said, at) for at, said in enumerate(turns)) for index, turns in groups]
+        else:
+            rated = await asyncio.gather(*(self._group(task, split, index, turns) for index, turns in groups))
+        return Scored(rated, None if self._pool is None else self._pool.take_printed())
 
-    async def _judge_group(self, index: int, turns: Sequence[tuple[str, ...]]) -> Sequence[Verdict | str]:
-        if self._threads is None:
-            return [self._judge(index, said, sibling) for sibling, said in enumerate(turns)]
-        loop = asyncio.get_running_loop()
-        return await asyncio.gather(
-            *(
-                loop.run_in_executor(self._threads, self._judge, index, said, sibling)
-                for sibling, said in enumerate(turns)
-            )
-        )
+    async def close(self) -> None:
+        """End the processes of the pool, which end with this one anyway."""
+        if self._pool is not None:
+            await self._pool.close()
 
-    def _judge(self, index: int, turns: tuple[str, ...], sibling: int) -> Verdict | str:
-        """A verifier is somebody else's code: whatever it raises is a data failure of this prompt (L7)."""
-        try:
-            return self._task.verify(index, turns, sibling)
-        except Exception as error:
-            return f"item {index}: {type(error).__name__}: {error}"
+    async def _group(
+        self, task: OwnTask | JudgedTask, split: Split, index: int, turns: Sequence[tuple[str, ...]]
+    ) -> tuple[Rated, ...]:
+        rated = (self._rollout(task, split, index, said, sibling) for sibling, said in enumerate(turns))
+        return tuple(await asyncio.gather(*rated))
+
+    async def _rollout(
+        self, task: OwnTask | JudgedTask, split: Split, index: int, said: tuple[str, ...], sibling: int
+    ) -> Rated:
+        if self._data.delay is not None and split == "training":
+            async with self._delayed:
+                await asyncio.sleep(delay_s(self._data.delay, self._data.seed, index, sibling))
+        if isinstance(task, OwnTask):
+            return _own(task, index, said, sibling)
+        assert self._pool is not None, "both splits are of one task"
+        answer = await self._pool.rate(task.case(index, said))
+        return task.blame(index, said, answer) if isinstance(answer, Fault) else _rated(answer)
 
 
-def _verdicts(judged: Sequence[Verdict | str]) -> Verdicts:
-    """The verdicts of a group, or the first refusal among them."""
-    verdicts: list[tuple[float, bool]] = []
-    for verdict in judged:
-        if isinstance(verdict, str):
-            return verdict
-        verdicts.append((verdict.reward, verdict.correct))
-    return tuple(verdicts)
+def _own(task: OwnTask, index: int, said: tuple[str, ...], sibling: int) -> Rated:
+    return _rated(task.verify(index, said, sibling))
+
+
+def _rated(verdict: Verdict) -> Rated:
+    return verdict.reward, verdict.correct

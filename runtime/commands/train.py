@@ -85,6 +85,7 @@ def train(
     Example: evenstep train --set grpo.max_num_steps=50 --summary summary.json
     """
     from runtime.failures import InterruptedAtStart, RunFailed
+    from runtime.plain_files import why_not_plain
     from runtime.progress import open_progress
     from runtime.run import run_training
 
@@ -99,8 +100,8 @@ def train(
                 f"--summary {summary}: there is no directory {summary.resolve().parent}, so the end of the run could "
                 f"not be written; make it, or name another file"
             )
-        if summary is not None and summary.is_dir():
-            raise ConfigError(f"--summary {summary} is a directory; name a file")
+        if summary is not None and (problem := why_not_plain(summary)):
+            raise ConfigError(f"--summary {summary}: {problem}, and would be replaced by one; name another file")
         seeds = [] if seed is None else [f"seed={seed}", f"data.seed={seed}"]
         settings = load_settings(config, [*(overrides or ()), *seeds])
         request = None if resume is None else ResumeRequest(resume, accepts_other_data=new_data)

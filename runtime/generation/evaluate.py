@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 
 from runtime.generation.engine import Engine, Sampling
 from runtime.generation.evaluation import Evaluation
-from runtime.generation.rollouts import gather_or_cancel, make_job, sample_groups
+from runtime.generation.rollouts import SampledGroup, gather_or_cancel, make_job, sample_groups
 from runtime.generation.text import TextCodec
 from runtime.tasks.base import Task
-from runtime.tasks.errors import VerifierFailed
+from runtime.tasks.scores import Scored
+
+RateGroups = Callable[[Sequence[SampledGroup]], Awaitable[Scored]]
+"""Has groups of held-out prompts rated."""
 
 
 async def evaluate(
     engine: Engine,
     task: Task,
     codec: TextCodec,
+    rate: RateGroups,
     *,
     indices: Sequence[int],
     sampling: Sampling,
@@ -25,13 +30,14 @@ async def evaluate(
     rollouts_per_prompt: int = 1,
     max_turns: int = 1,
 ) -> Evaluation:
-    """Roll out items of a task (usually its validation split) and rate them here.
+    """Roll out items of a task (usually its validation split) and have them rated, while others are generated.
 
     sampling: as in training to compare with its rewards, or temperature 0 for greedy decoding.
     label: begins the request ids, and must differ from every other in flight.
     The same seed, weights and sampling give the same completions as far as floating point allows, so two
     evaluations differ by the weights and not by the draw.
-    Raises ValueError without indices, what sample_groups raises, and VerifierFailed.
+    A rollout without a verdict counts as wrong, and is counted apart.
+    Raises ValueError without indices, what sample_groups raises, and what `rate` raises.
     """
     if not indices:
         raise ValueError(f"evaluation {label!r} has no prompts; set data.validation_size above 0")
@@ -48,22 +54,45 @@ async def evaluate(
         )
         for index in indices
     ]
-    groups = await gather_or_cancel(
-        sample_groups(engine, task, codec, jobs, max_prompt_tokens=max_prompt_tokens, max_turns=max_turns)
-    )
+    sampling_groups = sample_groups(engine, task, codec, jobs, max_prompt_tokens=max_prompt_tokens, max_turns=max_turns)
     try:
-        verdicts = [
-            task.verify(group.index, sample.turns, sibling)
-            for group in groups
-            for sibling, sample in enumerate(group.samples)
-        ]
-    except VerifierFailed as failure:
-        raise VerifierFailed(f"validation {label!r}: {failure}") from failure
+        groups, scores = await _rate_as_they_end(sampling_groups, rate)
+    except BaseException:
+        for sampled in sampling_groups:
+            sampled.cancel()
+        await asyncio.wait(sampling_groups)
+        raise
+    rated = [verdict for scored in scores for siblings in scored.groups for verdict in siblings]
+    failures = [verdict for verdict in rated if isinstance(verdict, str)]
+    verdicts = [verdict for verdict in rated if not isinstance(verdict, str)]
     return Evaluation(
-        accuracy=sum(verdict.correct for verdict in verdicts) / len(verdicts),
-        mean_reward=sum(verdict.reward for verdict in verdicts) / len(verdicts),
+        accuracy=sum(correct for _, correct in verdicts) / len(rated),
+        mean_reward=sum(reward for reward, _ in verdicts) / len(rated),
         prompts=len(indices),
-        rollouts=len(verdicts),
+        rollouts=len(rated),
         start_weight=min(group.start_weight for group in groups),
         end_weight=max(group.end_weight for group in groups),
+        without_verdict=len(failures),
+        first_failure=failures[0] if failures else None,
+        notices=tuple(scored.notice for scored in scores if scored.notice is not None),
     )
+
+
+async def _rate_as_they_end(
+    sampled: Sequence[asyncio.Task[SampledGroup]], rate: RateGroups
+) -> tuple[list[SampledGroup], list[Scored]]:
+    """Groups that end in the same turn of the loop are rated by one call. Leaves no call behind."""
+    groups: list[SampledGroup] = []
+    rating: list[asyncio.Task[Scored]] = []
+    pending = set(sampled)
+    try:
+        while pending:
+            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            together = [task.result() for task in sampled if task in done]
+            groups += together
+            rating.append(asyncio.ensure_future(rate(together)))
+    except BaseException:
+        for call in rating:
+            call.cancel()
+        raise
+    return groups, await gather_or_cancel(rating)

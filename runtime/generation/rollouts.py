@@ -17,7 +17,7 @@ import numpy.typing as npt
 from runtime.generation.engine import Engine, GeneratedGroup, GeneratedSequence, GroupRequest, Sampling
 from runtime.generation.text import TextCodec
 from runtime.groups import Rollout, RolloutGroup
-from runtime.tasks.base import Task
+from runtime.tasks.base import OwnTask, Task
 from runtime.tasks.seeds import derive_seed
 
 Result = TypeVar("Result")
@@ -110,8 +110,8 @@ async def gather_or_cancel(tasks: Sequence[asyncio.Task[Result]]) -> list[Result
         raise
 
 
-def score_group(task: Task, group: SampledGroup) -> RolloutGroup:
-    """Rate every sibling. Blocks for as long as the verifier does. Raises VerifierFailed, naming the item."""
+def score_group(task: OwnTask, group: SampledGroup) -> RolloutGroup:
+    """Rate every sibling. Blocks for as long as the verifier does."""
     return RolloutGroup(
         prompt=group.prompt,
         rollouts=tuple(score_sample(task, group, sibling) for sibling in range(len(group.samples))),
@@ -120,7 +120,7 @@ def score_group(task: Task, group: SampledGroup) -> RolloutGroup:
     )
 
 
-def score_sample(task: Task, group: SampledGroup, sibling: int) -> Rollout:
+def score_sample(task: OwnTask, group: SampledGroup, sibling: int) -> Rollout:
     """Rate one sibling, so that slow verdicts on a group can be waited for at the same time."""
     sample = group.samples[sibling]
     return Rollout(

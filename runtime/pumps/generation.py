@@ -122,6 +122,9 @@ class GenerationPump:
 
     def _take(self, answer: Answer) -> None:
         match answer:
+            case Finished(notice=str(notice)) | Failed(notice=str(notice)):
+                self._recorder.said(notice)
+        match answer:
             case Finished():
                 self._finish(answer)
             case Failed(attempt, kind, error):

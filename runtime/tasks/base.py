@@ -9,6 +9,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from runtime.tasks.judges import Judge
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +23,16 @@ class Verdict:
     correct: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why there is no verdict: what happened, as in "raised ValueError", and what to do about it."""
+
+    happened: str
+    remedy: str
+
+
 class Task(ABC):
-    """Prompts and their verifier, one split of them (training or held out).
+    """Prompts, one split of them (training or held out). Nothing here runs a verifier, or imports users' code.
 
     `turns` is always what the policy said, one text a turn, without special tokens; most tasks have one turn.
     """
@@ -43,14 +55,6 @@ class Task(ABC):
     def prompt(self, index: int) -> str:
         """The text that opens item `index`."""
 
-    @abstractmethod
-    def verify(self, index: int, turns: Sequence[str], sibling: int) -> Verdict:
-        """Rate a rollout of item `index`. It may take long, and runs where that holds up nothing.
-
-        sibling: which rollout of its group this is; it must not change the verdict.
-        Raises VerifierFailed, which names the item.
-        """
-
     def respond(self, index: int, turns: Sequence[str]) -> str | None:
         """What the environment says after the last of `turns`; None ends the rollout.
 
@@ -61,3 +65,36 @@ class Task(ABC):
     def reference(self, index: int) -> str | None:
         """A completion that verifies, for supervised warm-up; None where the task knows none."""
         return None
+
+
+class OwnTask(Task):
+    """A task whose verdicts are quick and the package's own: they are made where they are asked for."""
+
+    @abstractmethod
+    def verify(self, index: int, turns: Sequence[str], sibling: int) -> Verdict:
+        """Rate a rollout of item `index`.
+
+        sibling: which rollout of its group this is; it must not change the verdict.
+        """
+
+
+class JudgedTask(Task):
+    """A task whose verdicts are made by users' or other packages' code, in processes that can be killed."""
+
+    @property
+    @abstractmethod
+    def judge(self) -> Judge:
+        """What rates."""
+
+    @property
+    @abstractmethod
+    def verdict_timeout_s(self) -> float:
+        """Deadline of a verdict, in seconds."""
+
+    @abstractmethod
+    def case(self, index: int, turns: Sequence[str]) -> tuple[Any, ...]:
+        """What the judge is given to rate a rollout of item `index`; it is pickled."""
+
+    @abstractmethod
+    def blame(self, index: int, turns: Sequence[str], fault: Fault) -> str:
+        """Why a rollout of item `index` has no verdict, with the item, the completion and the remedy."""

@@ -9,6 +9,9 @@ from pydantic import Field, model_validator
 
 from fsm.strict import Strict
 
+DRAWN_PROMPTS = 65_536
+"""Prompts of an epoch where they are drawn, if the configuration does not say how many."""
+
 
 class _Characters(Strict):
     min_length: int = Field(default=3, ge=1, description="Fewest characters to reorder.")
@@ -43,6 +46,16 @@ class SortTaskConfig(_Characters):
     name: Literal["sort"] = Field(default="sort", description="Sort a few digits.")
 
 
+VERDICT_TIMEOUT = Field(
+    default=100.0,
+    gt=0,
+    description=(
+        "Deadline of one verdict, in seconds; loading the verifier has as long. The process of a verdict that is "
+        "later is killed, and that is a data failure of its prompt."
+    ),
+)
+
+
 class ReasoningGymTaskConfig(Strict):
     """Any procedural task of reasoning-gym, rated by its own scorer."""
 
@@ -65,6 +78,7 @@ class ReasoningGymTaskConfig(Strict):
         lt=1,
         description="Scores up to this are a reward of 0: some scorers give crumbs for anything, which are no signal.",
     )
+    verdict_timeout_s: float = VERDICT_TIMEOUT
 
 
 class JsonlTaskConfig(Strict):
@@ -80,6 +94,7 @@ class JsonlTaskConfig(Strict):
         description="module:function, called with completion and answer; returns a reward in [0, 1] or a bool.",
     )
     correct_at: float = Field(default=1.0, gt=0, le=1, description="Reward from which on an answer counts as correct.")
+    verdict_timeout_s: float = VERDICT_TIMEOUT
 
 
 TaskConfig = Annotated[
@@ -112,14 +127,25 @@ class DataConfig(Strict):
     """Prompts for training and validation."""
 
     task: TaskConfig = Field(default=ReverseTaskConfig(), description="The task and its options.")
-    num_prompts: int = Field(
-        default=65_536, ge=1, description="Prompts of an epoch for tasks that draw them; a file has its lines."
+    num_prompts: int | None = Field(
+        default=None,
+        ge=1,
+        description=(
+            "Prompts of an epoch: where they are drawn, so many (null: 65536); of a file, its first so many lines "
+            "(null: all), before any is held out."
+        ),
     )
     seed: int = Field(default=0, ge=0, description="Seed of the prompts that are drawn and of their order.")
     shuffle: bool = Field(default=False, description="Another order each epoch; of use for files.")
     validation_size: int = Field(default=256, ge=0, description="Held-out prompts to measure accuracy on.")
     held_out_fraction: float = Field(
-        default=0.1, ge=0, le=0.9, description="Share of all possible prompts that is never trained on."
+        default=0.1,
+        ge=0,
+        le=0.9,
+        description=(
+            "Share of all possible prompts that is never trained on; of a file nothing is held out where "
+            "validation_size is 0."
+        ),
     )
     prompt_template: str = Field(default="{prompt}", description="Text around the task's prompt.")
     chat: bool = Field(
@@ -130,6 +156,11 @@ class DataConfig(Strict):
     delay: DelayConfig | None = Field(
         default=None, description="Delay of every verdict in training, for benchmarks; null: none."
     )
+
+    @property
+    def drawn_prompts(self) -> int:
+        """Prompts of an epoch where they are drawn."""
+        return DRAWN_PROMPTS if self.num_prompts is None else self.num_prompts
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -7,7 +7,7 @@ import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from runtime.tasks.base import Task, Verdict
+from runtime.tasks.base import OwnTask, Verdict
 from runtime.tasks.config import DataConfig, ReverseTaskConfig, SortTaskConfig
 from runtime.tasks.seeds import derive_seed
 from runtime.tasks.split import Split, training_item, validation_items
@@ -19,7 +19,7 @@ class _Item:
     answer: str
 
 
-class CharacterTask(Task):
+class CharacterTask(OwnTask):
     """A prompt of a few characters and `>`, and one right answer: the characters in another order."""
 
     def __init__(self, task: ReverseTaskConfig | SortTaskConfig, data: DataConfig, split: Split):
@@ -37,7 +37,7 @@ class CharacterTask(Task):
     @property
     def num_prompts(self) -> int:
         """Training: as configured. Validation: as many different ones as were found."""
-        return self._data.num_prompts if self._held_out is None else len(self._held_out)
+        return self._data.drawn_prompts if self._held_out is None else len(self._held_out)
 
     @property
     def is_listed(self) -> bool:

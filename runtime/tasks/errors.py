@@ -10,9 +10,5 @@ class DataFailure(Exception):
     """
 
 
-class VerifierFailed(DataFailure):
-    """A verifier raised, or returned something that is not a reward."""
-
-
 class TaskError(ValueError):
     """A task cannot be set up as configured: the data or the configuration is to blame, before any rollout."""

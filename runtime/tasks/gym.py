@@ -11,9 +11,10 @@ from typing import Any
 import reasoning_gym
 from reasoning_gym.factory import DATASETS
 
-from runtime.tasks.base import Task, Verdict
+from runtime.tasks.base import Fault, JudgedTask
 from runtime.tasks.config import DataConfig, ReasoningGymTaskConfig
-from runtime.tasks.errors import TaskError, VerifierFailed
+from runtime.tasks.errors import TaskError
+from runtime.tasks.gym_judge import GymJudge
 from runtime.tasks.seeds import derive_seed
 from runtime.tasks.split import Split, training_item, validation_items
 
@@ -24,7 +25,7 @@ class _Item:
     entry: dict[str, Any]
 
 
-class GymTask(Task):
+class GymTask(JudgedTask):
     """One procedural dataset. Item i of a training split is its entry i, or a later draw where that is held out."""
 
     def __init__(self, task: ReasoningGymTaskConfig, data: DataConfig, split: Split):
@@ -32,7 +33,9 @@ class GymTask(Task):
         self._task = task
         self._data = data
         self._pattern = _compile(task.answer_pattern)
-        self._dataset = _create(task, size=data.num_prompts, seed=derive_seed(data.seed, split) % 2**31)
+        self._num_prompts = data.drawn_prompts
+        self._seed = derive_seed(data.seed, split) % 2**31
+        self._dataset = _create(task, size=self._num_prompts, seed=self._seed)
         self._held_out = (
             validation_items(self._draw, data.held_out_fraction, data.validation_size)
             if split == "validation"
@@ -43,7 +46,7 @@ class GymTask(Task):
     @property
     def num_prompts(self) -> int:
         """Training: as configured. Validation: as many different ones as were found."""
-        return self._data.num_prompts if self._held_out is None else len(self._held_out)
+        return self._num_prompts if self._held_out is None else len(self._held_out)
 
     @property
     def is_listed(self) -> bool:
@@ -59,34 +62,48 @@ class GymTask(Task):
         answer = self._item(index).entry["answer"]
         return answer if isinstance(answer, str) else None
 
-    def verify(self, index: int, turns: Sequence[str], sibling: int) -> Verdict:
-        """The dataset's own score of the last turn. Raises VerifierFailed when the scorer does."""
+    @property
+    def judge(self) -> GymJudge:
+        """The dataset's scorer."""
+        task = self._task
+        return GymJudge(
+            dataset=task.dataset,
+            options=task.options,
+            seed=self._seed,
+            size=self._num_prompts,
+            correct_at=task.correct_at,
+            reward=task.reward,
+            junk_at_most=task.junk_at_most,
+        )
+
+    @property
+    def verdict_timeout_s(self) -> float:
+        """As configured."""
+        return self._task.verdict_timeout_s
+
+    def case(self, index: int, turns: Sequence[str]) -> tuple[str | None, dict[str, Any]]:
+        """The answer in the last turn, None where there is none, and the dataset's entry."""
         entry = self._item(index).entry
-        answer: str | None = turns[-1].strip()
-        if self._pattern is not None:
-            matches = self._pattern.findall(turns[-1])
-            if not matches:
-                return Verdict(reward=0.0, correct=False)
-            answer = matches[-1]
-        try:
-            score = float(self._dataset.score_answer(answer=answer, entry=entry))
-        except Exception as error:
-            raise VerifierFailed(
-                f"reasoning_gym {self._task.dataset!r}, entry {index} ({entry['question']!r:.200}): its scorer raised "
-                f"{type(error).__name__}: {error} on the answer {answer!r:.200}; set data.task.answer_pattern so that "
-                "it only sees answers it can parse"
-            ) from error
-        correct = score >= self._task.correct_at
-        if self._task.reward == "binary":
-            return Verdict(reward=float(correct), correct=correct)
-        return Verdict(reward=0.0 if score <= self._task.junk_at_most else min(score, 1.0), correct=correct)
+        if self._pattern is None:
+            return turns[-1].strip(), entry
+        matches = self._pattern.findall(turns[-1])
+        return matches[-1] if matches else None, entry
+
+    def blame(self, index: int, turns: Sequence[str], fault: Fault) -> str:
+        """Dataset, entry and answer."""
+        answer, entry = self.case(index, turns)
+        return (
+            f"reasoning_gym {self._task.dataset!r}, entry {index} ({entry['question']!r:.200}): its scorer "
+            f"{fault.happened} for the answer {answer!r:.200}; set data.task.answer_pattern so that it only sees "
+            "answers it can parse"
+        )
 
     def _item(self, index: int) -> _Item:
         return self._held_out[index] if self._held_out is not None else self._cached_training_item(index)
 
     def _training_item(self, index: int) -> _Item:
         return training_item(
-            lambda attempt: self._draw(index + attempt * self._data.num_prompts), self._data.held_out_fraction
+            lambda attempt: self._draw(index + attempt * self._num_prompts), self._data.held_out_fraction
         )
 
     def _draw(self, number: int) -> _Item:

@@ -1,21 +1,21 @@
-"""Prompts and answers from a file of JSON lines, rated by a function that the configuration names."""
+"""Prompts and answers from a file of JSON lines, rated by a function that the configuration names.
+
+The function is imported in the processes that rate, and nowhere else (`runtime.tasks.verdicts`).
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
-from runtime.tasks.base import Task, Verdict
+from runtime.plain_files import why_not_plain
+from runtime.tasks.base import Fault, JudgedTask
 from runtime.tasks.config import DataConfig, JsonlTaskConfig
-from runtime.tasks.errors import TaskError, VerifierFailed
+from runtime.tasks.errors import TaskError
+from runtime.tasks.judges import FunctionJudge
 from runtime.tasks.split import Split, is_held_out
-
-Verifier = Callable[[str, str], Any]
-"""Returns a reward in [0, 1] or a bool; what it really returns is checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,31 +27,21 @@ class Line:
     answer: str
 
 
-class JsonlTask(Task):
+class JsonlTask(JudgedTask):
     """The lines of one side of the split, in the order of the file."""
 
     def __init__(self, task: JsonlTaskConfig, data: DataConfig, split: Split):
-        """Raises TaskError for a file, line or verifier that is wrong, or when this side has no line."""
+        """Raises TaskError for a file or a line that is wrong, or when this side has no line."""
         self._task = task
-        self._verifier = load_verifier(task.verifier)
         self._path = task.path
-        lines = read_lines(task.path)
-        if task.validation_path is not None:
-            held_out = read_lines(task.validation_path)
-            if split == "validation":
-                self._path = task.validation_path
-                self._lines = held_out[: data.validation_size]
-            else:
-                prompts = {line.prompt for line in held_out}
-                self._lines = [line for line in lines if line.prompt not in prompts]
-        else:
-            wanted = split == "validation"
-            self._lines = [line for line in lines if is_held_out(line.prompt, data.held_out_fraction) == wanted]
-            if wanted:
-                self._lines = self._lines[: data.validation_size]
+        sides = split_lines(task, data)
+        self._lines = sides.training
+        if split == "validation":
+            self._path = task.validation_path or task.path
+            self._lines = sides.held_out[: data.validation_size]
         if not self._lines and not (split == "validation" and data.validation_size == 0):
             raise TaskError(
-                f"{self._path}: of {len(lines)} lines none is left for {split} with data.held_out_fraction "
+                f"{self._path}: of {sides.taken} lines none is left for {split} with data.held_out_fraction "
                 f"{data.held_out_fraction}; add lines, change the fraction, or name a data.task.validation_path"
             )
 
@@ -77,60 +67,94 @@ class JsonlTask(Task):
         """The line's answer."""
         return self._lines[index].answer
 
-    def verify(self, index: int, turns: Sequence[str], sibling: int) -> Verdict:
-        """What the verifier makes of the last turn. Raises VerifierFailed, naming file and line."""
+    @property
+    def judge(self) -> FunctionJudge:
+        """The verifier."""
+        return FunctionJudge(self._task.verifier, self._task.correct_at)
+
+    @property
+    def verdict_timeout_s(self) -> float:
+        """As configured."""
+        return self._task.verdict_timeout_s
+
+    def case(self, index: int, turns: Sequence[str]) -> tuple[str, str]:
+        """The last turn and the line's answer."""
+        return turns[-1], self._lines[index].answer
+
+    def blame(self, index: int, turns: Sequence[str], fault: Fault) -> str:
+        """File and line, verifier, completion, prompt and answer."""
         line = self._lines[index]
-        where = f"{self.where(index)}: verifier {self._task.verifier!r}"
-        try:
-            result = self._verifier(turns[-1], line.answer)
-        except Exception as error:
-            raise VerifierFailed(
-                f"{where} raised {type(error).__name__}: {error} on {_shown(line, turns[-1])}; make it return 0.0 for "
-                "what it cannot parse"
-            ) from error
-        if not isinstance(result, bool | int | float) or not 0 <= result <= 1:
-            raise VerifierFailed(
-                f"{where} returned {result!r:.200} for {_shown(line, turns[-1])}; return a reward in [0, 1] or a bool"
-            )
-        return Verdict(reward=float(result), correct=result >= self._task.correct_at)
+        return (
+            f"{self.where(index)}: {self.judge.name} {fault.happened} for the completion {turns[-1]!r:.200} of the "
+            f"prompt {line.prompt!r:.200} with the answer {line.answer!r:.200}; {fault.remedy}"
+        )
 
 
-def _shown(line: Line, completion: str) -> str:
-    return f"the completion {completion!r:.200} of the prompt {line.prompt!r:.200} with the answer {line.answer!r:.200}"
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """A file's lines, held out or not."""
+
+    file: int
+    """Lines in the file."""
+    taken: int
+    """Of these, as many as `data.num_prompts` says."""
+    training: list[Line]
+    held_out: list[Line]
+    """Never trained on; the first `validation_size` of them measure accuracy."""
 
 
-def read_lines(path: Path) -> list[Line]:
-    """All lines of a file, blank ones left out. Raises TaskError with file, line and remedy."""
+def split_lines(task: JsonlTaskConfig, data: DataConfig) -> Sides:
+    """Both sides of the split. Raises TaskError with file, line and remedy."""
+    lines = read_lines(task.path, "data.task.path")
+    wanted = len(lines) if data.num_prompts is None else data.num_prompts
+    if wanted > len(lines):
+        raise TaskError(
+            f"{task.path}: has {len(lines)} lines, and data.num_prompts asks for the first {wanted}; set it to "
+            f"{len(lines)} or less, or leave it out for all of them"
+        )
+    taken = lines[:wanted]
+    if task.validation_path is not None:
+        held_out = read_lines(task.validation_path, "data.task.validation_path")
+        prompts = {line.prompt for line in held_out}
+        training = [line for line in taken if line.prompt not in prompts]
+        return Sides(len(lines), wanted, training, held_out)
+    fraction = data.held_out_fraction if data.validation_size else 0.0
+    sides: tuple[list[Line], list[Line]] = ([], [])
+    for line in taken:
+        sides[is_held_out(line.prompt, fraction)].append(line)
+    return Sides(len(lines), wanted, *sides)
+
+
+def say_split(task: JsonlTaskConfig, data: DataConfig) -> str:
+    """Which lines are trained on, and which are not, and why. Raises TaskError."""
+    sides = split_lines(task, data)
+    said = f"training on {len(sides.training)} of the {sides.file} lines of {task.path}"
+    if data.num_prompts is not None:
+        said += f" (data.num_prompts takes the first {sides.taken})"
+    if task.validation_path is not None:
+        left_out = sides.taken - len(sides.training)
+        return f"{said}; {left_out} left out, whose prompts are held out in {task.validation_path}"
+    if not data.validation_size:
+        return f"{said}; none held out, since data.validation_size is 0"
+    measured = min(data.validation_size, len(sides.held_out))
+    return (
+        f"{said}; {len(sides.held_out)} held out for validation (data.held_out_fraction {data.held_out_fraction:g}), "
+        f"{measured} of them measured (data.validation_size)"
+    )
+
+
+def read_lines(path: Path, key: str) -> list[Line]:
+    """All lines of the file that a key names, blank ones left out. Raises TaskError with file, line and remedy."""
+    if problem := why_not_plain(path):
+        raise TaskError(f"{path}: {problem}; {key} must name a plain file")
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise TaskError(f"{path}: cannot be read as UTF-8 text: {error}; check data.task.path") from error
+        raise TaskError(f"{path}: cannot be read as UTF-8 text: {error}; check {key}") from error
     lines = [_parse(path, number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
     if not lines:
         raise TaskError(f'{path}: has no lines; write one {{"prompt": …, "answer": …}} a line')
     return lines
-
-
-def load_verifier(target: str) -> Verifier:
-    """The function that `module:function` names. Raises TaskError when there is none."""
-    module_name, _, function_name = target.partition(":")
-    if not module_name or not function_name:
-        raise TaskError(f"data.task.verifier {target!r}: write it as module:function")
-    try:
-        members = vars(import_module(module_name))
-    except ImportError as error:
-        raise TaskError(
-            f"data.task.verifier {target!r}: importing {module_name} failed: {error}; it must be importable where "
-            "evenstep runs (installed, or in PYTHONPATH)"
-        ) from error
-    if not callable(members.get(function_name)):
-        functions = sorted(name for name, member in members.items() if callable(member) and not name.startswith("_"))
-        raise TaskError(
-            f"data.task.verifier {target!r}: {module_name} has no function {function_name!r}; it has "
-            f"{', '.join(functions) or 'none'}"
-        )
-    verifier: Verifier = members[function_name]
-    return verifier
 
 
 def _parse(path: Path, number: int, line: str) -> Line:

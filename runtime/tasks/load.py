@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from runtime.tasks.base import Task
+from runtime.tasks.base import JudgedTask, OwnTask
 from runtime.tasks.config import DataConfig, JsonlTaskConfig, ReasoningGymTaskConfig
-from runtime.tasks.delay import DelayedTask
 from runtime.tasks.embedded import CharacterTask
 from runtime.tasks.jsonl import JsonlTask
 from runtime.tasks.split import Split
 
 
-def load_task(data: DataConfig, split: Split) -> Task:
-    """One side of the configured task. Only training is delayed: validation measures accuracy, not waiting.
+def judged(data: DataConfig) -> bool:
+    """The task's verdicts are made by code of users or of other packages."""
+    return isinstance(data.task, JsonlTaskConfig | ReasoningGymTaskConfig)
 
-    Raises TaskError, before anything runs, for data, options or a verifier that is wrong.
+
+def load_task(data: DataConfig, split: Split) -> OwnTask | JudgedTask:
+    """One side of the configured task.
+
+    Raises TaskError, before anything runs, for data or options that are wrong. A verifier is not looked at.
     """
-    task = _load(data, split)
-    if data.delay is not None and split == "training":
-        return DelayedTask(task, data.delay, data.seed)
-    return task
-
-
-def _load(data: DataConfig, split: Split) -> Task:
     config = data.task
     if isinstance(config, JsonlTaskConfig):
         return JsonlTask(config, data, split)

@@ -16,6 +16,7 @@ from typing import IO, Any
 
 from pydantic_core import from_json
 
+from runtime.plain_files import refuse_not_plain
 from runtime.tracing.choose import HEADER_START, Chooser, Head, every, last_head
 from runtime.tracing.header import FORMAT, TraceUnreadable, check_kinds
 from runtime.tracing.kinds import Json
@@ -173,7 +174,8 @@ def parse_json(path: Path, line: bytes) -> Json:
 
 
 def opened(part: Path) -> IO[bytes]:
-    """A part, decompressed where it is."""
+    """A part, decompressed where it is. Raises OSError where it can't be opened, or is no plain file."""
+    refuse_not_plain(part)
     if part.suffix == ".gz":
         return gzip.open(part, "rb")  # type: ignore[return-value]  # a GzipFile reads as a file does
     return part.open("rb")

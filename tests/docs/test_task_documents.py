@@ -11,6 +11,7 @@ import pytest
 from fsm.errors import ConfigError
 from runtime.run import check_run
 from runtime.settings import load_settings
+from runtime.tasks.base import JudgedTask
 from runtime.tasks.load import load_task
 
 DOCUMENT = (Path(__file__).parents[2] / "docs/tasks.md").read_text(encoding="utf-8")
@@ -41,7 +42,9 @@ def test_the_example_passes_the_checks_of_a_run_and_its_verifier_rates(folder: P
     task = load_task(settings.data, "training")
     answer = task.reference(0)
     assert answer is not None
-    says = [task.verify(0, [said], 0) for said in (f"It is {answer}.", f"it is {answer.lower()}", "no idea")]
+    assert isinstance(task, JudgedTask)
+    rate = task.judge.open()
+    says = [rate(*task.case(0, [said])) for said in (f"It is {answer}.", f"it is {answer.lower()}", "no idea")]
     assert [(verdict.reward, verdict.correct) for verdict in says] == [(1.0, True), (0.5, False), (0.0, False)]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -167,6 +168,47 @@ def test_a_verifier_that_is_wrong_is_told_before_the_run(tmp_path: Path, monkeyp
         problems = data_problems(jsonl(tmp_path / "data.jsonl", LINES, verifier))
         assert problems, verifier
         assert all(says in problem for problem in problems), problems
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("time.sleep(1e6)", "gave no verdict within data.task.verdict_timeout_s = 2 s ("),
+        ("os._exit(3)", "called os._exit ("),
+        ("sys.exit('bye')", "raised SystemExit: bye ("),
+        ("raise KeyboardInterrupt", "raised KeyboardInterrupt"),
+        ("ctypes.string_at(0)", "crashed: Segmentation fault ("),
+        ("os.kill(os.getpid(), 9)", "had its process killed by SIGKILL"),
+        ("threading.Thread(target=time.sleep, args=(1e6,)).start() or print('x' * 10_000_000)", "returned None"),
+    ],
+)
+@pytest.mark.parametrize("threads", [1, 4])
+def test_a_verifier_that_misbehaves_is_refused_with_its_line_and_the_data_s(
+    body: str, says: str, threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "wild_verifiers.py").write_text(
+        f"import ctypes, os, sys, threading, time\ndef wild(completion, answer):\n    return {body}\n"
+        if not body.startswith("raise")
+        else f"def wild(completion, answer):\n    {body}\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    data = jsonl(tmp_path / "data.jsonl", LINES, "wild_verifiers:wild")
+    task = data.task.model_copy(update={"verdict_timeout_s": 2.0})
+    told: list[str] = []
+    problems = data_problems(data.model_copy(update={"task": task, "validation_size": 0}), threads, told.append)
+    [problem] = problems
+    assert says in problem
+    assert problem.startswith(f"{tmp_path / 'data.jsonl'}:1: verifier 'wild_verifiers:wild' ")
+    assert "'0 + 1 ='" in problem
+    if says.endswith("("):
+        assert "wild_verifiers.py:3 in wild" in problem or "wild_verifiers.py:3)" in problem
+    assert len(problem) < 1500
+    assert told[0].startswith("training on 12 of the 12 lines")
+    if "sleep(1e6)" in body and "Thread" not in body:
+        assert told[1].startswith("trying verifier 'wild_verifiers:wild' on ")
+    if "print" in body:
+        assert "prints: 'xxx" in told[1]
+    assert "wild_verifiers" not in sys.modules
 
 
 def test_a_task_with_no_prompt_on_one_side_is_told() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 from typing import NoReturn
 
@@ -10,6 +12,7 @@ from typer.testing import CliRunner
 
 from runtime.cli import app
 from runtime.messages import Message, Notice
+from runtime.model_directory import ModelDirectoryProblem, inspect_model
 from runtime.run import run_training
 from runtime.settings import Settings, load_settings
 
@@ -37,3 +40,42 @@ def test_what_is_done_before_an_actor_can_tell_is_told(tmp_path: Path, monkeypat
         run_training(load_settings(None), tmp_path / "run", resume=None, listener=told.append)
     assert told == [Notice("checking the data, the model and the machine"), Notice("starting Ray")]
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("time.sleep(1e6)", "gave no verdict within"),
+        ("os._exit(3)", "called os._exit"),
+        ("sys.exit('bye')", "SystemExit"),
+    ],
+)
+def test_a_verifier_that_hangs_or_exits_is_refused_with_exit_code_2(
+    body: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bad_verifiers.py").write_text(f"import os, sys, time\ndef bad(completion, answer):\n    {body}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    data = tmp_path / "data.jsonl"
+    data.write_text("".join(json.dumps({"prompt": f"{n}", "answer": f"{n}"}) + "\n" for n in range(40)))
+    task = f"{{name: jsonl, path: {data}, verifier: 'bad_verifiers:bad', verdict_timeout_s: 2}}"
+    output = tmp_path / "run"
+    result = CliRunner().invoke(app, ["train", "--output", str(output), "--set", f"data.task={task}"])
+    assert result.exit_code == 2
+    for part in ("the run cannot start", f"{data}:1", "'bad_verifiers:bad'", says, "bad_verifiers.py:3"):
+        assert part in result.output
+    assert "Traceback" not in result.output
+    assert not output.exists()
+
+
+def test_what_is_no_plain_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    for arguments in ([str(fifo)], ["--summary", str(fifo)], ["--set", f"data.task={{name: jsonl, path: {fifo}}}"]):
+        result = CliRunner().invoke(app, ["train", "--output", str(tmp_path / "run"), *arguments])
+        assert result.exit_code == 2
+        assert f"{fifo}" in result.output
+        assert "is a FIFO, not a plain file" in result.output
+    (tmp_path / "model").mkdir()
+    os.mkfifo(tmp_path / "model" / "config.json")
+    with pytest.raises(ModelDirectoryProblem, match="is a FIFO, not a plain file"):
+        inspect_model(tmp_path / "model")

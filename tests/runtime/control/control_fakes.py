@@ -220,6 +220,7 @@ class FakeRecorder:
     placements: list[tuple[str, list[Attempt]]] = field(default_factory=list)
     calls: list[tuple[str, int, str]] = field(default_factory=list)
     refused: list[FileNotWritten] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
 
     def received(self, receipt: GroupReceipt) -> None:
         self.receipts.append(receipt)
@@ -265,6 +266,9 @@ class FakeRecorder:
 
     def not_written(self, error: FileNotWritten) -> None:
         self.refused.append(error)
+
+    def said(self, text: str) -> None:
+        self.notices.append(text)
 
     def stalled(self, idle_s: float, waits_for: str) -> None:
         self.stalls.append(waits_for)

@@ -89,7 +89,7 @@ async def deliver(arrivals: Sequence[int], *, busy: bool) -> Seen:
     configured, post = settings_of(), Post(Random(0))
     engine = FakeEngine(None if busy else post.send)
     carrying = asyncio.create_task(post.carry())
-    rewards = LocalActor(post, RewardWorker(configured.data, 1))
+    rewards = LocalActor(post, RewardWorker(configured.data, 1, 1))
     worker = opened_worker(configured, engine, [rewards], KeepingPlane())
     assert await worker.load_weights(0, published(1)) == 1
     send: list[Callable[[int], Coroutine[Any, Any, Any]]] = [

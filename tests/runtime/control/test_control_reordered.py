@@ -96,7 +96,7 @@ def local_fleet(
             post.send(finish)
 
     configured, cluster = settings_of(**overrides), LocalCluster(post)
-    rewards = Rewards(LocalActor(post, RewardWorker(configured.data, 1)), post.random, losses)
+    rewards = Rewards(LocalActor(post, RewardWorker(configured.data, 1, 1)), post.random, losses)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fleet_module, "start_actor", cluster.start_actor)
         patch.setattr(fleet_module.ray, "kill", cluster.kill)

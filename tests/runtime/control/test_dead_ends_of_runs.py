@@ -16,6 +16,7 @@ from fsm.samplers.builtin import InOrder
 from fsm.samplers.protocol import Admission
 from fsm.state import GroupClass, View
 from runtime.answers import Order
+from runtime.watchdog import watch
 
 
 class ChargesNone(InOrder):
@@ -66,7 +67,8 @@ async def watched(given: dict[str, Any], prompts: int, fleet: FakeFleet, *, warn
     run = Run(given, prompts, fleet)
     going = asyncio.create_task(run.go(60.0))
     await asyncio.sleep(0)
-    run.pumps.clock.watch()
+    watchdog = run.core.setup.config.async_rl.stall_watchdog
+    watching = asyncio.create_task(watch(watchdog, lambda: run.control.progress_s, run.pumps.clock.stalled))
     if warned_s is not None:
         while not run.recorder.dead_ends:
             await asyncio.sleep(0.01)
@@ -74,6 +76,7 @@ async def watched(given: dict[str, Any], prompts: int, fleet: FakeFleet, *, warn
         assert not run.control.over, "it goes on waiting"
         run.control.interrupt()
     await going
+    watching.cancel()
     return run
 
 

@@ -17,15 +17,16 @@ from runtime.generation.loop import EngineLoop
 from runtime.generation.rollouts import GroupJob, SampledGroup, make_job, sample_groups, score_group
 from runtime.generation.text import TextCodec, make_codec
 from runtime.models.weights import export_weights
-from runtime.tasks.base import Task, Verdict
+from runtime.tasks.base import OwnTask, Task, Verdict
 from runtime.tasks.config import DataConfig
 from runtime.tasks.errors import TaskError
 from runtime.tasks.load import load_task
+from runtime.tasks.scores import Rated, Scored
 from runtime.training.batching import training_sequences
 from runtime.training.config import LossConfig
 
 
-class Guessing(Task):
+class Guessing(OwnTask):
     """The environment answers `?` until the policy has spoken three times; the reward is a third a turn."""
 
     @property
@@ -40,6 +41,14 @@ class Guessing(Task):
 
     def verify(self, index: int, turns: Sequence[str], sibling: int) -> Verdict:
         return Verdict(reward=len(turns) / 3, correct=len(turns) == 3)
+
+
+async def rate(groups: Sequence[SampledGroup]) -> Scored:
+    def rated(said: tuple[str, ...], index: int) -> Rated:
+        verdict = Guessing().verify(index, said, 0)
+        return verdict.reward, verdict.correct
+
+    return Scored([tuple(rated(sample.turns, group.index) for sample in group.samples) for group in groups], None)
 
 
 @pytest.fixture
@@ -73,6 +82,7 @@ async def sampled(model: GPT2LMHeadModel, task: Task, codec: TextCodec, **option
 
 def test_a_scored_group_has_prompt_mask_logprobs_and_rewards_in_line(model: GPT2LMHeadModel, codec: TextCodec) -> None:
     task = load_task(DataConfig(num_prompts=20, validation_size=0), "training")
+    assert isinstance(task, OwnTask)
     group = asyncio.run(sampled(model, task, codec))
     scored = score_group(task, group)
     prompt = codec.encode_prompt(task.prompt(0))
@@ -257,6 +267,7 @@ def test_evaluation_counts_correct_rollouts_beside_other_work(model: GPT2LMHeadM
                     engine,
                     Guessing(),
                     codec,
+                    rate,
                     indices=range(5),
                     sampling=Sampling(temperature=temperature, max_new_tokens=12),
                     seed=0,
@@ -278,6 +289,7 @@ def test_evaluation_counts_correct_rollouts_beside_other_work(model: GPT2LMHeadM
                     engine,
                     Guessing(),
                     codec,
+                    rate,
                     indices=[],
                     sampling=Sampling(),
                     seed=0,
@@ -286,6 +298,41 @@ def test_evaluation_counts_correct_rollouts_beside_other_work(model: GPT2LMHeadM
                 )
 
     asyncio.run(scenario())
+
+
+def test_a_rollout_without_a_verdict_counts_as_wrong_and_slow_verdicts_hold_up_no_generation(
+    model: GPT2LMHeadModel, codec: TextCodec
+) -> None:
+    rated: list[int] = []
+    all_sampled = asyncio.Event()
+
+    async def late(groups: Sequence[SampledGroup]) -> Scored:
+        rated.extend(group.index for group in groups)
+        if len(rated) == 5:
+            all_sampled.set()
+        await all_sampled.wait()
+        return Scored([("line 3: it hangs",) if group.index == 3 else ((1.0, True),) for group in groups], "it prints")
+
+    async def scenario() -> None:
+        config = make_config(stop_token_ids=tuple(range(3, 50)), max_prompt_tokens=40, max_batch_sequences=2)
+        async with EngineLoop(make_engine(model, config)) as engine:
+            evaluation = await evaluate(
+                engine,
+                Guessing(),
+                codec,
+                late,
+                indices=range(5),
+                sampling=Sampling(max_new_tokens=12),
+                seed=0,
+                label="validation",
+                max_prompt_tokens=40,
+                max_turns=3,
+            )
+        assert (evaluation.accuracy, evaluation.mean_reward) == (0.8, 0.8)
+        assert (evaluation.without_verdict, evaluation.first_failure) == (1, "line 3: it hangs")
+        assert set(evaluation.notices) == {"it prints"}
+
+    asyncio.run(asyncio.wait_for(scenario(), timeout=120))
 
 
 CHAT = (

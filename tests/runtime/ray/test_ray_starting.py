@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from ray_helpers import ON_POLICY, run, settings_of, start_of
 from fsm.errors import ConfigError
 from runtime.messages import Message, Notice
 from runtime.preflight import output_problems
-from runtime.run import InterruptedAtStart, RunFailed, run_on_ray
+from runtime.run import InterruptedAtStart, run_on_ray
 from runtime.settings import Settings
 from runtime.tracing.moment import state_at
 from runtime.tracing.reader import open_trace
@@ -40,18 +41,19 @@ def outcome_in(output: Path) -> tuple[str, str | None]:
 @pytest.mark.parametrize(
     ("verifier", "says"),
     [
-        ("operator:sub", r"raised TypeError: unsupported operand .* on the completion .*; make it return 0.0"),
+        ("operator:sub", r"raised TypeError: unsupported operand .* for the completion .*; make it return 0.0"),
         ("operator:concat", r"returned '.*ba' for the completion .*; return a reward in \[0, 1\]"),
     ],
 )
-def test_a_verifier_that_fails_in_validation_is_one_error_and_no_traceback(
+def test_a_verifier_that_fails_in_validation_is_told_and_counts_as_wrong(
     verifier: str, says: str, model: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(RunFailed, match=rf"held_out\.jsonl:1: verifier '{verifier}' {says}") as failed:
-        run(jsonl(tmp_path, verifier), model, tmp_path)
-    assert "of the prompt 'cab>' with the answer 'ba'" in str(failed.value)
-    assert "\n" not in str(failed.value)
-    assert outcome_in(tmp_path) == ("failed", str(failed.value).removeprefix("the run failed: "))
+    told: list[Message] = []
+    outcome = run(jsonl(tmp_path, verifier), model, tmp_path, told.append)
+    assert outcome.accuracy_before == 0.0
+    notice = next(n.text for n in told if isinstance(n, Notice) and "have no verdict after step 0" in n.text)
+    assert re.search(rf"1 of 1 held-out .*held_out\.jsonl:1: verifier '{verifier}' {says}", notice)
+    assert "of the prompt 'cab>' with the answer 'ba'" in notice
 
 
 def test_a_drawn_prompt_that_is_too_long_stops_the_run_with_what_to_change(model: Path, tmp_path: Path) -> None:

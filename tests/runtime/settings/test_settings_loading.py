@@ -20,7 +20,7 @@ def test_without_a_file_it_is_the_default_run() -> None:
     settings = load_settings(None)
     assert settings.async_rl.sampler.name == "ready_first"
     assert settings.grpo.use_dynamic_sampling
-    assert set_up(settings, settings.data.num_prompts).notices == ()
+    assert set_up(settings, settings.data.drawn_prompts).notices == ()
 
 
 def test_a_file_starts_from_the_defaults_of_the_keys(tmp_path: Path) -> None:

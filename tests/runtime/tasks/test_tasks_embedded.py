@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import statistics
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from runtime.actors.reward_worker import RewardWorker
 from runtime.generation.config import GenerationConfig
 from runtime.tasks.config import (
     DataConfig,
@@ -24,7 +26,7 @@ from runtime.tasks.config import (
     ReverseTaskConfig,
     SortTaskConfig,
 )
-from runtime.tasks.delay import DelayedTask
+from runtime.tasks.delay import delay_s
 from runtime.tasks.errors import TaskError
 from runtime.tasks.load import load_task
 from runtime.tasks.seeds import derive_seed
@@ -135,22 +137,29 @@ def test_seeds_differ_wherever_their_parts_do() -> None:
     assert all(0 <= seed < 2**63 for seed in seeds)
 
 
-def test_delays_are_seeded_long_tailed_and_change_no_verdict() -> None:
-    config = data(delay=DelayConfig(median_s=0.004, sigma=1.0, min_s=0.001, max_s=0.03))
-    task = load_task(config, "training")
-    assert isinstance(task, DelayedTask)
-    delays = [task.delay_s(index, sibling) for index in range(100) for sibling in range(8)]
-    again = load_task(config, "training")
-    assert isinstance(again, DelayedTask)
-    assert delays == [again.delay_s(index, sibling) for index in range(100) for sibling in range(8)]
+def test_delays_are_seeded_and_long_tailed() -> None:
+    delay = DelayConfig(median_s=0.004, sigma=1.0, min_s=0.001, max_s=0.03)
+    delays = [delay_s(delay, 0, index, sibling) for index in range(100) for sibling in range(8)]
+    assert delays == [delay_s(delay, 0, index, sibling) for index in range(100) for sibling in range(8)]
+    assert delays != [delay_s(delay, 1, index, sibling) for index in range(100) for sibling in range(8)]
     assert statistics.median(delays) == pytest.approx(0.004, rel=0.15)
     assert (min(delays), max(delays)) == (0.001, 0.03)
-    answer = task.reference(0)
-    assert answer is not None
-    started = time.perf_counter()
-    assert task.verify(0, (answer,), 3).correct
-    assert time.perf_counter() - started >= task.delay_s(0, 3)
-    assert not isinstance(load_task(config, "validation"), DelayedTask)
+
+
+def test_only_verdicts_of_training_are_held_back_and_only_so_many_at_a_time() -> None:
+    config = data(delay=DelayConfig(median_s=0.2, sigma=0.0, max_s=1.0))
+
+    async def took_s(split: str, threads: int) -> float:
+        worker = RewardWorker(config, threads, 1)
+        began_s = time.monotonic()
+        said = str(load_task(config, split).reference(0))  # type: ignore[arg-type]
+        scored = await worker.score([(0, [(said,), ("",), (said,)])], split)  # type: ignore[arg-type]
+        assert scored.groups == [((1.0, True), (0.0, False), (1.0, True))]
+        return time.monotonic() - began_s
+
+    assert asyncio.run(took_s("training", 3)) >= 0.2
+    assert asyncio.run(took_s("training", 1)) >= 0.6
+    assert asyncio.run(took_s("validation", 1)) < 0.2
 
 
 STREAM = Stream(num_prompts=10, seed=1, shuffle=True, max_epochs=2)

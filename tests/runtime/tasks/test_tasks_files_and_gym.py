@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from runtime.tasks.base import Task
+from runtime.actors.reward_worker import RewardWorker
+from runtime.tasks.base import Fault, JudgedTask, Verdict
 from runtime.tasks.config import DataConfig
-from runtime.tasks.errors import DataFailure, TaskError, VerifierFailed
+from runtime.tasks.errors import TaskError
+from runtime.tasks.jsonl import say_split
 from runtime.tasks.load import load_task
+from runtime.tasks.scores import Scored
 from runtime.tasks.split import Split
 from runtime.tasks.verifiers import exact, last_number
 
@@ -26,14 +32,24 @@ def sums(path: Path, count: int = 40) -> Path:
     return write(path, [{"prompt": f"{number} + 1 =", "answer": str(number + 1)} for number in range(count)])
 
 
-def load(path: Path, split: Split = "training", data: dict[str, Any] | None = None, **task: Any) -> Task:
+def load(path: Path, split: Split = "training", data: dict[str, Any] | None = None, **task: Any) -> JudgedTask:
     config = DataConfig.model_validate({"task": {"name": "jsonl", "path": path, **task}, **(data or {})})
     return load_task(config, split)
 
 
-def gym(split: Split = "training", data: dict[str, Any] | None = None, **task: Any) -> Task:
+def gym(split: Split = "training", data: dict[str, Any] | None = None, **task: Any) -> JudgedTask:
     config = {"num_prompts": 100, "validation_size": 20, **(data or {})}
     return load_task(DataConfig.model_validate({"task": {"name": "reasoning_gym", **task}, **config}), split)
+
+
+def task_config(dataset: str) -> DataConfig:
+    task = {"name": "reasoning_gym", "dataset": dataset}
+    return DataConfig.model_validate({"task": task, "num_prompts": 100, "validation_size": 20})
+
+
+def verdict(task: JudgedTask, index: int, said: str) -> Verdict:
+    """As a process of verdicts makes it."""
+    return task.judge.open()(*task.case(index, [said]))
 
 
 SUMS = {"dataset": "chain_sum", "options": {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1}}
@@ -48,8 +64,8 @@ def test_lines_are_split_without_overlap_and_rated_against_their_answer(tmp_path
     assert len(sides[1]) > 3
     answer = training.reference(0)
     assert answer is not None
-    assert training.verify(0, (f" {answer}\n",), 0).correct
-    assert training.verify(0, ("no idea",), 0).reward == 0.0
+    assert verdict(training, 0, f" {answer}\n").correct
+    assert verdict(training, 0, "no idea").reward == 0.0
 
 
 def test_a_validation_file_takes_its_prompts_out_of_training(tmp_path: Path) -> None:
@@ -94,30 +110,70 @@ def test_a_file_that_is_missing_or_empty_is_told_by_name(tmp_path: Path) -> None
     ],
 )
 def test_a_verifier_that_is_not_there_is_told_with_what_is(tmp_path: Path, verifier: str, message: str) -> None:
+    task = load(sums(tmp_path / "sums.jsonl"), verifier=verifier)
     with pytest.raises(TaskError, match=message):
-        load(sums(tmp_path / "sums.jsonl"), verifier=verifier)
+        task.judge.open()
 
 
-def test_a_verifier_that_raises_or_returns_no_reward_is_a_data_failure_of_that_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "my_verifiers.py").write_text(
-        "def strict(completion, answer):\n    return int(completion) == int(answer)\n\n"
-        "def loose(completion, answer):\n    return 7\n"
-    )
+def test_reading_the_prompts_does_not_import_the_verifier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "unread_verifiers.py").write_text("raise SystemExit('imported')\n")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "my_verifiers", raising=False)
-    path = write(tmp_path / "d.jsonl", [{"prompt": "2 =", "answer": "2"}])
-    strict = load(path, data={"held_out_fraction": 0.0}, verifier="my_verifiers:strict")
-    assert strict.verify(0, ("2",), 0).correct
-    with pytest.raises(
-        DataFailure, match=r"d.jsonl:1: .*'my_verifiers:strict' raised ValueError.*'two'.*'2 ='"
-    ) as failure:
-        strict.verify(0, ("two",), 0)
-    assert isinstance(failure.value.__cause__, ValueError)
-    loose = load(path, data={"held_out_fraction": 0.0}, verifier="my_verifiers:loose")
-    with pytest.raises(VerifierFailed, match=r"returned 7 for .*'2 ='.*; return a reward in \[0, 1\]"):
-        loose.verify(0, ("2",), 0)
+    assert load(sums(tmp_path / "sums.jsonl"), verifier="unread_verifiers:f").prompt(0)
+    assert "unread_verifiers" not in sys.modules
+
+
+def test_a_fault_is_blamed_on_verifier_file_line_prompt_and_completion(tmp_path: Path) -> None:
+    path = write(tmp_path / "d.jsonl", ["", {"prompt": "2 =", "answer": "2"}])
+    task = load(path, data={"held_out_fraction": 0.0}, verifier="my_verifiers:strict")
+    said = task.blame(0, ["two"], Fault("raised ValueError: two (my_verifiers.py:2 in strict)", "make it return 0.0"))
+    assert said == (
+        f"{path}:2: verifier 'my_verifiers:strict' raised ValueError: two (my_verifiers.py:2 in strict) for the "
+        "completion 'two' of the prompt '2 =' with the answer '2'; make it return 0.0"
+    )
+
+
+def test_a_number_of_prompts_takes_the_first_lines_of_a_file(tmp_path: Path) -> None:
+    path = sums(tmp_path / "sums.jsonl")
+    task = load(path, data={"num_prompts": 10, "validation_size": 0})
+    assert [task.prompt(index) for index in range(task.num_prompts)] == [f"{number} + 1 =" for number in range(10)]
+    split = {"num_prompts": 30, "held_out_fraction": 0.3}
+    sides = [load(path, side, split) for side in ("training", "validation")]  # type: ignore[arg-type]
+    assert sum(side.num_prompts for side in sides) == 30
+    with pytest.raises(TaskError, match=r"has 40 lines, and data.num_prompts asks for the first 41; set it to 40 or"):
+        load(path, data={"num_prompts": 41})
+
+
+def test_what_is_held_out_of_a_file_is_said(tmp_path: Path) -> None:
+    path, some = sums(tmp_path / "sums.jsonl"), sums(tmp_path / "some.jsonl", 4)
+
+    def said(data: dict[str, Any], **task: Any) -> str:
+        config = DataConfig.model_validate({"task": {"name": "jsonl", "path": path, **task}, **data})
+        return say_split(config.task, config)  # type: ignore[arg-type]
+
+    held_out = 40 - load(path, data={"held_out_fraction": 0.3}).num_prompts
+    assert 2 < held_out < 40
+    assert said({"held_out_fraction": 0.3, "validation_size": 2}) == (
+        f"training on {40 - held_out} of the 40 lines of {path}; {held_out} held out for validation "
+        "(data.held_out_fraction 0.3), 2 of them measured (data.validation_size)"
+    )
+    assert said({"validation_size": 0}) == (
+        f"training on 40 of the 40 lines of {path}; none held out, since data.validation_size is 0"
+    )
+    assert said({"num_prompts": 10, "validation_size": 0}).startswith(
+        f"training on 10 of the 40 lines of {path} (data.num_prompts takes the first 10)"
+    )
+    assert said({}, validation_path=some).endswith(f"; 4 left out, whose prompts are held out in {some}")
+
+
+@pytest.mark.parametrize("key", ["path", "validation_path"])
+def test_what_is_no_plain_file_is_refused_at_once(tmp_path: Path, key: str) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    (tmp_path / "folder").mkdir()
+    good = sums(tmp_path / "sums.jsonl")
+    for path, kind in ((fifo, "FIFO"), (tmp_path / "folder", "directory"), (Path("/dev/zero"), "device")):
+        with pytest.raises(TaskError, match=rf"is a {kind}, not a plain file; data.task.{key} must name a plain file"):
+            load(**{"path": good, key: path})
 
 
 def test_the_verifiers_that_come_along() -> None:
@@ -139,29 +195,51 @@ def test_gym_items_are_pure_held_apart_and_verified_by_their_own_scorer() -> Non
     assert not held_out & set(prompts)
     answer = training.reference(0)
     assert answer is not None
-    assert training.verify(0, (answer,), 0).correct
-    assert not training.verify(0, ("x",), 0).correct
+    assert verdict(training, 0, answer).correct
+    assert not verdict(training, 0, "x").correct
 
 
 def test_an_answer_pattern_rates_its_last_match_and_no_match_is_wrong() -> None:
     task = gym(answer_pattern=r"(-?\d+)", **SUMS)
     answer = task.reference(0)
-    assert task.verify(0, (f"first 77, then {answer} it is",), 0).correct
-    assert task.verify(0, ("no number",), 0).reward == 0.0
+    assert verdict(task, 0, f"first 77, then {answer} it is").correct
+    assert verdict(task, 0, "no number").reward == 0.0
 
 
 def test_crumbs_for_junk_are_no_reward() -> None:
     task = gym(dataset="power_function", reward="score")
     raw = task._dataset.score_answer(answer="junk", entry=task._item(0).entry)  # type: ignore[attr-defined]
     assert 0 < raw < 0.05
-    verdict = task.verify(0, ("junk",), 0)
-    assert (verdict.reward, verdict.correct) == (0.0, False)
+    assert verdict(task, 0, "junk") == Verdict(0.0, False)
 
 
 def test_a_scorer_that_raises_is_a_data_failure_that_names_the_entry() -> None:
     task = gym(dataset="prime_factorization")
-    with pytest.raises(VerifierFailed, match=r"'prime_factorization', entry 3 \(.*scorer raised ValueError.*'junk'"):
-        task.verify(3, ("junk",), 0)
+
+    async def scenario() -> Scored:
+        worker = RewardWorker(task_config("prime_factorization"), 1, 1)
+        try:
+            return await worker.score([(3, [("junk",)])])
+        finally:
+            await worker.close()
+
+    [[said]] = asyncio.run(scenario()).groups
+    assert re.search(r"'prime_factorization', entry 3 \(.*scorer raised ValueError.*'junk'", str(said))
+    assert task.prompt(3)[:50] in str(said)
+
+
+def test_a_reward_worker_rates_both_splits_with_a_dataset_s_own_scorer() -> None:
+    async def scenario() -> None:
+        config = task_config("chain_sum")
+        worker = RewardWorker(config, 2, 2)
+        for split in ("training", "validation"):
+            task = load_task(config, split)  # type: ignore[arg-type]
+            answer = str(task.reference(1))
+            scored = await worker.score([(1, [(answer,), ("junk",)])], split)  # type: ignore[arg-type]
+            assert scored.groups == [((1.0, True), (0.0, False))]
+        await worker.close()
+
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize(
@@ -185,4 +263,4 @@ def test_the_tasks_within_reach_of_small_models_accept_their_own_answers(name: s
     for index in range(task.num_prompts):
         answer = task.reference(index)
         assert answer is not None
-        assert task.verify(index, (answer,), 0).correct
+        assert verdict(task, index, answer).correct

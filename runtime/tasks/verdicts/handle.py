@@ -1,0 +1,211 @@
+"""One process of verdicts, seen from the pool that made it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from runtime.tasks.base import Fault, Verdict
+from runtime.tasks.judges import Judge
+from runtime.tasks.verdicts.process import DUMP_SIGNAL
+from runtime.tasks.verdicts.wire import pack_case, read_message
+
+_DUMP_S = 0.3
+"""How long a process may take to write its stacks."""
+_END_S = 1.0
+"""How long a process may take from the end of its connection to its own."""
+
+
+@dataclass(eq=False, slots=True)
+class Asked:
+    """A case, from the call that asks for its verdict to the answer."""
+
+    number: int
+    packed: bytes
+    """The case, as it is sent."""
+    answer: asyncio.Future[Verdict | Fault]
+    company: int
+    """How many verdicts, this one included, its process may have at a time: fewer after a fault of one unknown."""
+    sent_s: float = 0.0
+    """When it was last sent to a process, on the loop's clock."""
+    thread: int | None = None
+    """The thread that makes it, once it has begun."""
+    tid: int = 0
+    """The same, as the system counts."""
+    cpu_s: float = 0.0
+    """CPU time of that thread when the process was first found without a heartbeat."""
+    interrupted: int = 0
+    """How often its process ended through no fault that is known to be its own."""
+
+
+@dataclass(eq=False)
+class Handle:
+    """A process. It opens the judge first, and is `opened` then."""
+
+    process: subprocess.Popen[bytes]
+    began_s: float
+    heard_s: float
+    """When it last sent anything, on the loop's clock."""
+    writer: asyncio.StreamWriter
+    clues_fd: int
+    opened: bool = False
+    opening_thread: int = 0
+    refused: str | None = None
+    """Why the judge cannot be opened."""
+    deaf_since_s: float | None = None
+    """When it was found without a heartbeat."""
+    retiring: bool = False
+    """It gets no more cases, and ends with its last."""
+    killed: bool = False
+    asked: dict[int, Asked] = field(default_factory=dict)
+    """What it has, by number."""
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    @property
+    def clues(self) -> str:
+        """What it has left so far."""
+        return os.pread(self.clues_fd, 1 << 20, 0).decode("utf-8", "replace")
+
+    def send(self, asked: Asked, now_s: float) -> None:
+        """Have a case rated."""
+        asked.sent_s, asked.thread = now_s, None
+        self.asked[asked.number] = asked
+        self.writer.write(asked.packed)
+
+    async def dump(self) -> str:
+        """Have it write the stacks of its threads; all clues then."""
+        before = len(self.clues)
+        with suppress(ProcessLookupError):
+            self.process.send_signal(DUMP_SIGNAL)
+        until_s = time.monotonic() + _DUMP_S
+        while time.monotonic() < until_s:
+            await asyncio.sleep(0.03)
+            clues = self.clues
+            if len(clues) > before and clues.endswith("\n"):
+                break
+        return self.clues
+
+    def cpu_s(self, tid: int) -> float | None:
+        """CPU time of one of its threads; None where the system does not tell."""
+        try:
+            fields = Path(f"/proc/{self.process.pid}/task/{tid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return None
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def kill(self) -> None:
+        """End it, with what it has started in its own session. Once: its number may be another's after that."""
+        if self.killed:
+            return
+        self.killed = True
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        for task in self.tasks:
+            task.cancel()
+        self.writer.close()
+
+    def ended(self) -> bool:
+        """It is gone, and the system has been asked for its exit code."""
+        return self.process.poll() is not None
+
+    async def how_it_ended(self) -> str:
+        """As in "ended its process with exit code 3". Waits for a moment: the socket closes before a process ends."""
+        until_s = time.monotonic() + _END_S
+        while not self.ended() and time.monotonic() < until_s:
+            await asyncio.sleep(0.01)
+        code = self.process.poll()
+        if code is None:
+            return "closed the connection of its process"
+        if code < 0:
+            return f"had its process killed by {signal.Signals(-code).name}"
+        return f"ended its process with exit code {code}"
+
+    def release(self) -> None:
+        """It has ended: close what is left of it."""
+        os.close(self.clues_fd)
+
+
+class Listener(Protocol):
+    """The pool, as far as a process is concerned."""
+
+    def heard(self, handle: Handle, message: dict[str, Any]) -> None:
+        """A message has come."""
+
+    def ended(self, handle: Handle) -> None:
+        """No more messages come."""
+
+    def printed(self, part: bytes) -> None:
+        """Users' code has written to its output."""
+
+
+async def start(judge: Judge, threads: int, listener: Listener) -> Handle:
+    """A process that opens the judge. Raises OSError where none can be started."""
+    ours, theirs = socket.socketpair()
+    output, their_output = os.pipe()
+    with tempfile.TemporaryFile() as file:
+        clues_fd = os.dup(file.fileno())
+    code = (
+        f"import sys; sys.path[:] = {sys.path!r}; from runtime.tasks.verdicts.process import main; "
+        f"main({theirs.fileno()}, {clues_fd}, {os.getpid()}, {threads})"
+    )
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdin=subprocess.DEVNULL,
+            stdout=their_output,
+            stderr=their_output,
+            pass_fds=(theirs.fileno(), clues_fd),
+            start_new_session=True,
+        )
+    except BaseException:
+        ours.close()
+        os.close(output)
+        os.close(clues_fd)
+        raise
+    finally:
+        theirs.close()
+        os.close(their_output)
+    reader, writer = await asyncio.open_connection(sock=ours)
+    now_s = asyncio.get_running_loop().time()
+    handle = Handle(process, now_s, now_s, writer, clues_fd)
+    writer.write(pack_case(0, (judge,)))
+    handle.tasks = [
+        asyncio.create_task(_listen(handle, reader, listener), name=f"verdicts of {process.pid}"),
+        asyncio.create_task(_drain(output, listener), name=f"output of {process.pid}"),
+    ]
+    return handle
+
+
+async def _listen(handle: Handle, reader: asyncio.StreamReader, listener: Listener) -> None:
+    """Until the process is gone, or sends what is no message."""
+    while True:
+        try:
+            message = await read_message(reader)
+        except (OSError, EOFError, ValueError):
+            break
+        listener.heard(handle, message)
+    listener.ended(handle)
+
+
+async def _drain(output: int, listener: Listener) -> None:
+    """Read all that users' code prints, so that it never waits for a reader."""
+    with os.fdopen(output, "rb", buffering=0) as pipe:
+        reader = asyncio.StreamReader()
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), pipe
+        )
+        try:
+            while part := await reader.read(1 << 16):
+                listener.printed(part)
+        finally:
+            transport.close()

@@ -1,0 +1,183 @@
+"""What runs in a process of verdicts. It imports no torch and no ray, and ends when the process that made it does."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import io
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from contextlib import suppress
+from typing import IO, Any, NoReturn
+
+from runtime.tasks.errors import TaskError
+from runtime.tasks.judges import Judge, NoReward, Rate
+from runtime.tasks.verdicts.clues import EXIT_CLUE, is_of_users
+from runtime.tasks.verdicts.wire import pack_message, receive_case
+
+HEARTBEAT_S = 0.5
+DUMP_SIGNAL = signal.SIGUSR2
+"""Has the stacks of all threads written among the clues."""
+_PR_SET_PDEATHSIG = 1
+_LEAKED_THREADS_MAX = 256
+_TEXT_MAX = 500
+_exit = os._exit
+"""As it was before users' calls of it left a clue."""
+
+
+def main(connection_fd: int, clues_fd: int, parent: int, threads: int) -> None:
+    """Open the judge that is sent first, and rate what is sent then, in so many threads."""
+    _end_with(parent)
+    clues = os.fdopen(clues_fd, "w")
+    faulthandler.enable(file=clues, all_threads=True)
+    faulthandler.register(DUMP_SIGNAL, file=clues, all_threads=True)
+    _let_exit_leave_a_clue(clues)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace", line_buffering=True)
+    _Server(socket.socket(fileno=connection_fd), threads).serve()
+
+
+class _Server:
+    """Rates cases in threads, so that one which hangs holds up no other."""
+
+    def __init__(self, connection: socket.socket, threads: int) -> None:
+        self._connection = connection
+        self._threads = threads
+        self._sending = threading.Lock()
+        self._cases: queue.SimpleQueue[tuple[int, tuple[Any, ...]]] = queue.SimpleQueue()
+        self._waiting = 0
+        """Cases that are sent and not ended."""
+        self._started = 0
+        self._rate: Rate
+
+    def serve(self) -> NoReturn:
+        """In the main thread, where the judge is opened, and which rates if no other thread does."""
+        _, (judge,) = receive_case(self._connection)
+        threading.Thread(target=self._beat, daemon=True).start()
+        try:
+            self._rate = self._open(judge)
+        except BaseException as error:
+            self._send({"refused": _why_not_opened(error, judge)})
+            _exit(1)
+        threading.Thread(target=self._receive, daemon=True).start()
+        while True:
+            try:
+                if self._threads == 1:
+                    self._work()
+                else:
+                    threading.Event().wait()
+            except BaseException:  # users' code may interrupt the main thread whenever it likes
+                continue
+
+    def _open(self, judge: Judge) -> Rate:
+        self._send({"opening": threading.get_ident()})
+        rate = judge.open()
+        self._send({"opened": True})
+        return rate
+
+    def _receive(self) -> None:
+        """Until the pool is gone, and then this process is, whatever its other threads do."""
+        try:
+            while True:
+                case = receive_case(self._connection)
+                with self._sending:
+                    self._waiting += 1
+                    more = self._threads > 1 and self._started < min(self._waiting, self._threads)
+                    self._started += more
+                if more:
+                    threading.Thread(target=self._work_on, daemon=True).start()
+                self._cases.put(case)
+        except (EOFError, OSError):
+            _exit(0)
+        finally:
+            _exit(1)
+
+    def _beat(self) -> None:
+        while True:
+            time.sleep(HEARTBEAT_S)
+            self._send({"alive": True})
+
+    def _work_on(self) -> None:
+        while True:
+            self._work()
+
+    def _work(self) -> None:
+        number, case = self._cases.get()
+        self._send({"began": number, "thread": threading.get_ident(), "tid": threading.get_native_id()})
+        reply: dict[str, Any] = {"ended": number}
+        try:
+            verdict = self._rate(*case)
+            reply |= {"reward": verdict.reward, "correct": verdict.correct}
+        except NoReward as error:
+            reply |= {"happened": str(error), "remedy": "return a reward in [0, 1] or a bool"}
+        except BaseException as error:
+            reply |= {"happened": _raised(error), "remedy": _remedy(error)}
+        with self._sending:
+            self._waiting -= 1
+        self._send(reply | {"leaks": threading.active_count() > self._threads + _LEAKED_THREADS_MAX})
+
+    def _send(self, message: dict[str, Any]) -> None:
+        packed = pack_message(message)
+        try:
+            with self._sending:
+                self._connection.sendall(packed)
+        except OSError:
+            _exit(1)  # the pool is gone
+
+
+def _why_not_opened(error: BaseException, judge: Judge) -> str:
+    return str(error) if isinstance(error, TaskError) else f"{judge.name}: while it was loaded, it {_raised(error)}"
+
+
+def _raised(error: BaseException) -> str:
+    """What was raised, and in which line of users' code."""
+    try:
+        text = f"{error!s:.{_TEXT_MAX}}"
+    except BaseException as unsayable:  # users' code again
+        text = f"(its text raised {type(unsayable).__name__})"
+    frames = traceback.extract_tb(error.__traceback__)
+    users = [frame for frame in frames if is_of_users(frame.filename)]
+    if isinstance(error, SyntaxError) and error.filename:
+        where = f" ({error.filename}:{error.lineno})"
+    else:
+        where = f" ({users[-1].filename}:{users[-1].lineno} in {users[-1].name})" if users else ""
+    return f"raised {type(error).__name__}: {text}{where}"
+
+
+def _remedy(error: BaseException) -> str:
+    if isinstance(error, ValueError) and "main thread" in str(error):
+        return (
+            "it wants the main thread of its process, which it gets where cluster.reward_threads is at most "
+            "cluster.reward_processes"
+        )
+    return "make it return 0.0 for what it cannot parse"
+
+
+def _let_exit_leave_a_clue(clues: IO[str]) -> None:
+    """os._exit says which thread called it, and from where."""
+    here = os.getpid()
+
+    def leave(status: int) -> NoReturn:
+        if os.getpid() == here:
+            frame = sys._getframe(1)
+            with suppress(OSError):  # users' code may have closed the file
+                clues.write(f"{EXIT_CLUE} {threading.get_ident():#x} {frame.f_code.co_filename}:{frame.f_lineno}\n")
+                clues.flush()
+        _exit(status)
+
+    os._exit = leave
+
+
+def _end_with(parent: int) -> None:
+    """Be killed with the thread that made this process, even if it is killed itself and a verdict hangs here."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        _exit(1)

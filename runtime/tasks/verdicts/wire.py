@@ -1,0 +1,50 @@
+"""Messages between the pool and its processes: a length of 4 bytes, and then pickle to them and JSON from them.
+
+What a process sends is read as data alone, since users' code runs there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import pickle
+import socket
+import struct
+from typing import Any
+
+_LENGTH = struct.Struct("!I")
+
+
+def pack_case(number: int, case: tuple[Any, ...]) -> bytes:
+    """A case to rate, for a process."""
+    payload = pickle.dumps((number, case))
+    return _LENGTH.pack(len(payload)) + payload
+
+
+def pack_message(message: dict[str, Any]) -> bytes:
+    """A message of a process."""
+    payload = json.dumps(message).encode("ascii")
+    return _LENGTH.pack(len(payload)) + payload
+
+
+def receive_case(connection: socket.socket) -> tuple[int, tuple[Any, ...]]:
+    """The next case. Raises EOFError when the pool is gone."""
+    number, case = pickle.loads(_exactly(connection, _LENGTH.unpack(_exactly(connection, _LENGTH.size))[0]))
+    return number, case
+
+
+async def read_message(reader: asyncio.StreamReader) -> dict[str, Any]:
+    """The next message of a process. Raises IncompleteReadError or OSError when the process is gone."""
+    (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+    message: dict[str, Any] = json.loads(await reader.readexactly(length))
+    return message
+
+
+def _exactly(connection: socket.socket, count: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < count:
+        part = connection.recv(count - len(parts))
+        if not part:
+            raise EOFError
+        parts += part
+    return bytes(parts)
