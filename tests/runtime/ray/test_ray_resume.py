@@ -16,13 +16,14 @@ from ray_helpers import SMALL, adds_up
 from typer.testing import CliRunner
 
 from fsm.effects import TrainChunk
+from fsm.errors import ConfigError
 from runtime.checkpoint import load
 from runtime.checkpoint_names import CHECKPOINTS, list_checkpoints
 from runtime.cli import app
 from runtime.durable import sha256_of
 from runtime.messages import Message, Notice, Outcome
 from runtime.resume import ResumeRequest
-from runtime.run import decide_start, run_on_ray
+from runtime.run import InterruptedAtStart, decide_start, run_on_ray
 from runtime.settings import load_settings
 from runtime.starting import run_id_of
 from runtime.tracing.notes import GroupReceived
@@ -129,6 +130,23 @@ def test_a_resume_that_is_refused_changes_nothing_and_shows_no_traceback(
     assert result.exit_code == 2, result.output
     assert says in result.output
     assert "Traceback" not in result.output
+    assert tree(trained) == before
+
+
+def test_a_resume_that_is_refused_or_interrupted_on_ray_changes_nothing_either(trained: Path) -> None:
+    before = tree(trained)
+    too_short = load_settings(None, [*RUN, "data.validation_size=16", "generation.max_prompt_tokens=3"])
+    with pytest.raises(ConfigError, match="prompts of validation are longer"):
+        run_on_ray(too_short, trained, decide_start(too_short, trained, ResumeRequest()), lambda message: None)
+    assert tree(trained) == before
+
+    def interrupt(message: Message) -> None:
+        if isinstance(message, Notice) and message.text.startswith("loading the model"):
+            raise KeyboardInterrupt
+
+    slower = load_settings(None, [*RUN, "optimizer.lr=1e-5"])
+    with pytest.raises(InterruptedAtStart):
+        run_on_ray(slower, trained, decide_start(slower, trained, ResumeRequest()), interrupt)
     assert tree(trained) == before
 
 
