@@ -20,7 +20,7 @@ from fsm.errors import IllegalSnapshot
 from fsm.invariants import faults
 from fsm.prompt_group import Tally
 from fsm.roster import Group
-from fsm.run import Run
+from fsm.run import Run, RunState
 from fsm.shortfall_ledger import SHORTFALL_LEDGER, LedgerContext, LedgerState, ShortfallLedger
 from fsm.source import Source
 from fsm.spare_pool import SparePool
@@ -234,7 +234,8 @@ def require_agreement(saved: Mapping[str, Any], state: State, book: Book, limits
     then = limits._replace(size=size, max_replacements=max(limits.max_replacements, _most_replacements(state)))
     for fault in faults(_with_todays_floor(state, then), then, book.roster):
         raise illegal("the state", f"contradicts itself or the groups that are listed ({fault})", "the same counts")
-    if saved["sampler"] in GATED and not slots_accounted(state, then):
+    running = state.run.status is RunState.RUNNING  # a run that a loss stopped charged no step for it
+    if running and saved["sampler"] in GATED and not slots_accounted(state, then):
         raise illegal(
             "state.gate.dispatch_index",
             f"is {state.gate.dispatch_index} at version {state.trainer.version}",

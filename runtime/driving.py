@@ -11,6 +11,7 @@ from fsm.errors import ConfigError
 from runtime.explaining.live import Standing
 from runtime.failures import InterruptedAtStart, RunFailed, failure_of
 from runtime.messages import Ending, Message, Notice, Outcome, StepDone
+from runtime.models.errors import UnsupportedModel
 from runtime.processes import within
 from runtime.saving import CLOSING_SHARE, HEARING_SHARE
 from runtime.shared_output import SharedOutput, shared_output
@@ -134,8 +135,8 @@ def _outcome_without_controller(heard: _Heard, error: Exception) -> Outcome:
     failure = failure_of(error)
     if heard.ending is not None:
         return replace(heard.ending, lost=(*heard.ending.lost, failure.says))
-    if not heard.began and isinstance(failure.cause, ConfigError):
-        raise ConfigError(failure.says)
+    if not heard.began and isinstance(failure.cause, ConfigError | UnsupportedModel):
+        raise ConfigError(f"the run cannot start: {failure.says.removeprefix('the run cannot start: ')}")
     if not heard.began:
         raise (
             InterruptedAtStart

@@ -7,13 +7,14 @@ from typing import NamedTuple
 
 from fsm.errors import EvenstepError, InvariantBroken
 from runtime.checkpoint import CheckpointRefused
-from runtime.generation.errors import PolicyNotFinite, RequestRefused, UnsupportedModel
+from runtime.generation.errors import PolicyNotFinite, RequestRefused
 from runtime.metric_writers import MetricsBackendMissing
+from runtime.models.errors import ModelNotSaved, UnsupportedModel
 from runtime.tasks.errors import DataFailure, TaskError
 
 _SELF_EXPLANATORY = (
     EvenstepError, DataFailure, TaskError, CheckpointRefused, RequestRefused, UnsupportedModel, PolicyNotFinite,
-    MetricsBackendMissing,
+    MetricsBackendMissing, ModelNotSaved,
 )  # fmt: skip
 """Errors that say who is to blame and what to do; where they were raised helps nobody."""
 _LINE_MAX = 600

@@ -60,6 +60,25 @@ def inspect_model(directory: Path) -> ModelSize:
     return _size(config, parameters)
 
 
+def end_tokens(directory: Path) -> set[int]:
+    """The ids that end a text by generation_config.json, where there is one, and by config.json: `eos_token_id`.
+
+    Raises ModelDirectoryProblem where one of them is no id.
+    """
+    ids: set[int] = set()
+    for path in (directory / "generation_config.json", directory / "config.json"):
+        if path.name == "config.json" or path.is_file():
+            config = _read_json(path)
+            found = config.get("eos_token_id", config.get("text_config", {}).get("eos_token_id"))
+            listed = found if isinstance(found, list) else [] if found is None else [found]
+            if any(isinstance(token, bool) or not isinstance(token, int) for token in listed):
+                raise ModelDirectoryProblem(
+                    f"{path}: eos_token_id is {found!r}; allowed: the id of a token, or a list of them"
+                )
+            ids.update(token for token in listed if token >= 0)
+    return ids
+
+
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))

@@ -25,6 +25,7 @@ from runtime.generation.evaluate import evaluate
 from runtime.generation.evaluation import Evaluation
 from runtime.generation.rollouts import GroupJob, SampledGroup, make_job, sample_groups
 from runtime.generation.text import TextCodec, make_codec
+from runtime.models.stops import model_stop_tokens
 from runtime.settings import Settings
 from runtime.tasks.base import Task
 from runtime.tasks.errors import DataFailure
@@ -59,7 +60,7 @@ class PolicyHost:
         tokenizer = AutoTokenizer.from_pretrained(model_directory, local_files_only=True)
         codec = make_codec(tokenizer, settings.data)
         engine = await stack.enter_async_context(
-            open_engine(model_directory, settings.generation, [tokenizer.eos_token_id])
+            open_engine(model_directory, settings.generation, model_stop_tokens(tokenizer, model_directory))
         )
         return cls(settings, engine, codec, first_prompt)
 

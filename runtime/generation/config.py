@@ -80,7 +80,10 @@ class GenerationConfig(Strict):
         "environment that would exceed it the rollout ends as truncated.",
     )
     stop_token_ids: tuple[int, ...] = Field(
-        default=(), strict=False, description="End a completion, beside the model's own end-of-text token."
+        default=(),
+        strict=False,
+        description="Tokens that end a completion, beside the model's own: the tokenizer's end-of-text token and "
+        "eos_token_id of generation_config.json and config.json.",
     )
 
     def sampling(self) -> Sampling:

@@ -36,10 +36,6 @@ class RequestRefused(ValueError):
     """The caller asked for what this engine cannot do as configured."""
 
 
-class UnsupportedModel(ValueError):
-    """The engine would compute something else than this model does."""
-
-
 class WeightsMismatch(ValueError):
     """The weights to load are not those of this model. Nothing was loaded."""
 

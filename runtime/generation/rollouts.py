@@ -180,7 +180,7 @@ async def _converse(
         answer = task.respond(job.index, sample.turns)
         if answer is None:
             break
-        inserted = codec.encode_turn(answer)
+        inserted = codec.encode_turn(answer, int(sequence.token_ids[-1]))
         if len(sample.token_ids) + len(inserted) > max_prompt_tokens:
             return replace(sample, finished=False), end_weight
         sample = _insert(sample, inserted)
@@ -221,13 +221,14 @@ def _opening(prompt_token_ids: npt.NDArray[np.int32]) -> Sample:
 
 
 def _append(sample: Sample, sequence: GeneratedSequence, codec: TextCodec) -> Sample:
-    """The sample with another turn of the policy."""
+    """The sample with another turn of the policy; a stop token ends its text and is no part of it."""
+    said = sequence.token_ids[:-1] if sequence.finished else sequence.token_ids
     return Sample(
         token_ids=np.concatenate([sample.token_ids, sequence.token_ids]),
         loss_mask=np.concatenate([sample.loss_mask, np.ones(len(sequence.token_ids), dtype=np.bool_)]),
         logprobs=np.concatenate([sample.logprobs, sequence.logprobs]),
         finished=sequence.finished,
-        turns=(*sample.turns, codec.decode(sequence.token_ids)),
+        turns=(*sample.turns, codec.decode(said)),
     )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from transformers import PreTrainedModel
 
-from runtime.generation.errors import UnsupportedModel
+from runtime.models.errors import UnsupportedModel
+from runtime.models.limits import max_positions
 
 
 def check_supported(model: PreTrainedModel, tokens: int) -> None:
@@ -14,6 +15,8 @@ def check_supported(model: PreTrainedModel, tokens: int) -> None:
     settings = text.to_dict()
     window = settings.get("sliding_window")
     kinds = set(settings.get("layer_types") or ["full_attention" if window is None else "sliding_attention"])
+    if "local" in settings.get("attention_layers", ()):  # GPT-Neo's words
+        window, kinds = settings["window_size"], {"sliding_attention"}
     if kinds - {"full_attention", "sliding_attention"}:
         raise UnsupportedModel(
             f"{name} has layers of {sorted(kinds)}; the torch engine keeps keys and values of full attention only: "
@@ -24,8 +27,9 @@ def check_supported(model: PreTrainedModel, tokens: int) -> None:
             f"{name} attends to a window of {window} tokens and generation.max_prompt_tokens + max_new_tokens is "
             f"{tokens}; lower them to {window}, or use generation.engine.name: vllm"
         )
-    positions = text.max_position_embeddings
-    if tokens > positions:
+    limit = max_positions(model.config)
+    if limit is not None and tokens > limit[1]:
+        positions = limit[1]
         raise UnsupportedModel(
             f"{name} has {positions} positions and generation.max_prompt_tokens + max_new_tokens is {tokens}; "
             f"lower them to {positions} together"

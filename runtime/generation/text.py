@@ -11,6 +11,8 @@ from transformers import PreTrainedTokenizerBase
 from runtime.tasks.config import DataConfig
 from runtime.tasks.errors import TaskError
 
+_ANSWER, _QUESTION = "evenstep-answer", "evenstep-question"
+"""Texts that no template has by itself."""
 _USER, _ASSISTANT = {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}
 
 
@@ -30,8 +32,12 @@ class TextCodec:
             text = self._render([*self._system(), {"role": "user", "content": text}], open_turn=True)
         return self._encode(text)
 
-    def encode_turn(self, text: str) -> npt.NDArray[np.int32]:
-        """Token ids of what the environment says after a completion, up to where the policy goes on."""
+    def encode_turn(self, text: str, ended_with: int | None = None) -> npt.NDArray[np.int32]:
+        """Token ids of what the environment says after a completion, up to where the policy goes on.
+
+        ended_with: the stop token of the completion; where it is the one that opens the next turn (GLM's <|user|>), it
+        is there already.
+        """
         if not self.chat:
             return self._encode(text)
         # A completion ends with its stop token; the template says what comes between it and the next turn.
@@ -42,10 +48,24 @@ class TextCodec:
                 "the tokenizer's chat template rewrites earlier turns when another follows, so turns cannot be "
                 "appended to what was sampled; set data.chat to false, or data.max_turns to 1"
             )
-        return self._encode(after[len(before) :])
+        turn = self._encode(after[len(before) :])
+        return turn[1:] if ended_with is not None and turn[:1].tolist() == [ended_with] else turn
+
+    def after_an_answer(self) -> tuple[int, ...]:
+        """Token ids of what the chat template has between an answer and the text of the turn that follows it.
+
+        Empty where it can't be told: the template rewrites answers. Raises jinja2's TemplateError where the template
+        does not allow such turns.
+        """
+        turns = [*self._system(), _USER, {"role": "assistant", "content": _ANSWER}]
+        _, found, after = self._render(turns, open_turn=False).rpartition(_ANSWER)
+        if found and not after.strip():
+            followed = self._render([*turns, {"role": "user", "content": _QUESTION}], open_turn=False)
+            after = followed.rpartition(_QUESTION)[0].rpartition(_ANSWER)[2]
+        return tuple(self._encode(after).tolist()) if found else ()
 
     def decode(self, token_ids: npt.NDArray[np.int32]) -> str:
-        """The text of a completion, without special tokens (the stop token is one)."""
+        """The text of tokens, without special ones."""
         return str(self.tokenizer.decode(token_ids.tolist(), skip_special_tokens=True))
 
     def _encode(self, text: str) -> npt.NDArray[np.int32]:

@@ -33,6 +33,7 @@ from runtime.generation.errors import (
 )
 from runtime.generation.request_checks import check_requests
 from runtime.generation.sampling import sample, uniforms
+from runtime.generation.self_check import check_computes_alike
 from runtime.generation.supported import check_supported
 from runtime.models.weights import import_weights, mismatch
 
@@ -74,14 +75,16 @@ class TorchEngine:
         """Raises UnsupportedModel when the cache cannot serve the model as configured, RequestRefused when `config`
         names another engine.
 
-        stop_token_ids: end a completion, beside those in `config` (usually the tokenizer's end of text).
+        stop_token_ids: end a completion, beside those in `config`: the model's own (`runtime.models.stops`).
         """
         if not isinstance(config.engine, TorchEngineConfig):
             raise RequestRefused(f"generation.engine.name is {config.engine.name!r}; TorchEngine needs 'torch'")
-        check_supported(model, config.max_prompt_tokens + config.max_new_tokens)
+        tokens = config.max_prompt_tokens + config.max_new_tokens
+        check_supported(model, tokens)
         self._config = config
         self._limits = config.engine
         self._policy = CachedModel(model, self._limits.max_batch_sequences)
+        check_computes_alike(self._policy.model, tokens)
         self._stop = frozenset(stop_token_ids) | frozenset(config.stop_token_ids)
         self._version = version
         self._submissions = 0

@@ -16,6 +16,7 @@ salted with the number of loads before it: none finds a prefix that older weight
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import shutil
 import tempfile
 import time
@@ -27,17 +28,24 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from safetensors.torch import save_file
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import PreTrainedModel
 
 from runtime.generation.config import GenerationConfig, VllmEngineConfig
-from runtime.generation.engine import EngineHealth, GeneratedGroup, GeneratedSequence, GroupRequest, Weights
+from runtime.generation.engine import (
+    EngineHealth,
+    GeneratedGroup,
+    GeneratedSequence,
+    GroupRequest,
+    Sampling,
+    Weights,
+)
 from runtime.generation.errors import (
     GenerationAborted,
     PolicyNotFinite,
     RequestRefused,
-    UnsupportedModel,
     WeightsMismatch,
 )
 from runtime.generation.request_checks import check_requests
@@ -50,13 +58,17 @@ from runtime.generation.vllm_setup import (
     sampling_params,
     set_environment,
 )
-from runtime.models.weights import mismatch
+from runtime.models.errors import UnsupportedModel
+from runtime.models.skeleton import model_without_memory
+from runtime.models.weights import as_in_files, mismatch
 
 if TYPE_CHECKING:
     from vllm import CompletionOutput, RequestOutput
     from vllm.v1.engine.async_llm import AsyncLLM
 
 _SHARED_MEMORY = Path("/dev/shm")
+_RELOADED = 0.05
+"""How far log-probabilities may move by a reload of the same weights: rounding, should vLLM sum in another order."""
 _SHUTDOWN_S = 30.0
 """How long vLLM's processes may take to end before they are killed."""
 
@@ -80,7 +92,7 @@ class VllmEngine:
         """Raises VllmMissing where it is not installed, and RequestRefused when `config` names another engine or
         samples in a way whose log-probabilities vLLM cannot report.
 
-        stop_token_ids: end a completion, beside those in `config` (usually the tokenizer's end of text).
+        stop_token_ids: end a completion, beside those in `config`: the model's own (`runtime.models.stops`).
         """
         if not isinstance(config.engine, VllmEngineConfig):
             raise RequestRefused(f"generation.engine.name is {config.engine.name!r}; VllmEngine needs 'vllm'")
@@ -90,7 +102,7 @@ class VllmEngine:
         self._engine_config = config.engine
         self._stop = tuple(sorted(frozenset(stop_token_ids) | frozenset(config.stop_token_ids)))
         self._logprobs_mode = logprobs_mode(config)
-        self._reference = _without_memory(model_directory)
+        self._reference = model_without_memory(model_directory)
         self._version = version
         self._loads = 0
         self._in_flight: dict[str, _InFlight] = {}
@@ -100,7 +112,10 @@ class VllmEngine:
         self._llm: AsyncLLM
 
     async def __aenter__(self) -> Self:
-        """Blocks the event loop for the 10 to 30 s that vLLM takes to start. Raises UnsupportedModel."""
+        """Blocks the event loop for the 10 to 30 s that vLLM takes to start.
+
+        Raises UnsupportedModel where vLLM refuses the model, or computes another one once it has reloaded it.
+        """
         set_environment(self._engine_config)
         from vllm.v1.engine.async_llm import AsyncLLM
 
@@ -114,7 +129,12 @@ class VllmEngine:
         dead = self._llm.dead_error
         self._llm.output_handler.add_done_callback(lambda _: self._fail_all(dead))
         self._kv_cache_bytes = kv_cache_bytes(settings)
-        await self._llm.update_weight_version(str(self._version))
+        try:
+            await self._llm.update_weight_version(str(self._version))
+            await self._check_reload()
+        except BaseException:
+            self._end()
+            raise
         return self
 
     async def __aexit__(
@@ -125,6 +145,9 @@ class VllmEngine:
             self.abort(request_id)
         if tasks:
             await asyncio.wait(tasks)
+        self._end()
+
+    def _end(self) -> None:
         self._llm.shutdown(timeout=_SHUTDOWN_S)
         del self._llm
 
@@ -156,7 +179,7 @@ class VllmEngine:
                 f"{self._version}: {reason}; trainer and generation must load the same model directory"
             )
         with tempfile.TemporaryDirectory(prefix="evenstep-weights-", dir=_scratch(weights)) as directory:
-            await asyncio.to_thread(_write_checkpoint, weights, Path(directory))
+            await asyncio.to_thread(write_for_vllm, self._reference, weights, Path(directory))
             try:
                 await self._unless_dead(self._replace_weights(directory, version))
             except BaseException as error:
@@ -194,7 +217,7 @@ class VllmEngine:
         output: RequestOutput
         async for output in self._llm.generate(prompt, sampling_params(request, self._stop), request.request_id):
             # There is just one: the group when all of it is there.
-            return _group(request, start_weight, output.outputs)
+            return _group(request, start_weight, output.outputs, self._stop)
         raise GenerationAborted(request.request_id)
 
     def _ended(self, entry: _InFlight, task: asyncio.Task[GeneratedGroup]) -> None:
@@ -238,6 +261,34 @@ class VllmEngine:
         self._loads += 1
         await self._llm.resume_generation()
 
+    async def _check_reload(self) -> None:
+        """Reload the weights that vLLM has just loaded, as every sync will: it must compute the same after that.
+
+        It does not for every architecture and platform: mixtures of experts come out wrong on a CPU (vLLM 0.32).
+        """
+        before = await self._likeliest()
+        await self._unless_dead(self._replace_weights(str(self._directory), self._version))
+        after = await self._likeliest()
+        if not np.allclose(before, after, rtol=0, atol=_RELOADED):
+            raise UnsupportedModel(
+                f"vLLM computes something else after reloading the weights of {type(self._reference).__name__}: the "
+                f"likeliest tokens after four prompts had log-probabilities {_rounded(before)}, and then "
+                f"{_rounded(after)}. No sync would arrive; use generation.engine.name: torch, or another model"
+            )
+
+    async def _likeliest(self) -> npt.NDArray[np.float32]:
+        """Log-probabilities of the likeliest next tokens after a few short prompts."""
+        vocabulary = self._reference.config.get_text_config().vocab_size
+        length = min(8, self._config.max_prompt_tokens)
+        sampling = Sampling(temperature=0.0, max_new_tokens=1)
+        found = []
+        for row in range(4):
+            prompt = np.array([(13 + 31 * row + 7 * column) % vocabulary for column in range(length)], dtype=np.int32)
+            request = GroupRequest(f"reload-{self._loads}-{row}", prompt, 1, 0, sampling)
+            group = await self._generate(request, self._version)
+            found.append(group.sequences[0].logprobs[0])
+        return np.array(found)
+
     async def _unless_dead(self, call: Coroutine[Any, Any, None]) -> None:
         """Wait for calls to vLLM, which would never be answered if it died meanwhile. Raises its error then."""
         task = asyncio.create_task(call)
@@ -260,34 +311,33 @@ class VllmEngine:
         return groups
 
 
-def _group(request: GroupRequest, start_weight: int, outputs: Sequence[CompletionOutput]) -> GeneratedGroup:
+def _group(
+    request: GroupRequest, start_weight: int, outputs: Sequence[CompletionOutput], stop: Sequence[int]
+) -> GeneratedGroup:
     """vLLM's completions as a group. Raises PolicyNotFinite."""
     end_weight = max(int(output.weight_versions[-1].version) for output in outputs)
-    sequences = tuple(_sequence(output) for output in outputs)
+    sequences = tuple(_sequence(output, stop) for output in outputs)
     if not all(np.isfinite(sequence.logprobs).all() for sequence in sequences):
         raise PolicyNotFinite(end_weight, (request.request_id,))
     copies = request.num_generations // len(sequences)  # of the one sibling of greedy decoding
     return GeneratedGroup(request.request_id, sequences * copies, start_weight, end_weight)
 
 
-def _sequence(output: CompletionOutput) -> GeneratedSequence:
+def _sequence(output: CompletionOutput, stop: Sequence[int]) -> GeneratedSequence:
     token_ids = np.array(output.token_ids, dtype=np.int32)
     logprobs = np.array(output.logprobs.logprobs, dtype=np.float32)
     assert len(token_ids) == len(logprobs), "logprobs=0 means one a token"
-    return GeneratedSequence(token_ids, logprobs, finished=output.finish_reason == "stop")
+    # Not vLLM's finish_reason, which is "length" for a stop token at the limit.
+    return GeneratedSequence(token_ids, logprobs, finished=int(token_ids[-1]) in stop)
+
+
+def _rounded(logprobs: npt.NDArray[np.float32]) -> list[float]:
+    return [round(float(logprob), 2) for logprob in logprobs]
 
 
 def _fail(future: asyncio.Future[GeneratedGroup], error: BaseException) -> None:
     if not future.done():
         future.set_exception(error)
-
-
-def _without_memory(model_directory: Path) -> torch.nn.Module:
-    """The model that trainers load, for the names and shapes of its parameters alone."""
-    config = AutoConfig.from_pretrained(model_directory, local_files_only=True)
-    with torch.device("meta"):
-        model: torch.nn.Module = AutoModelForCausalLM.from_config(config)
-    return model
 
 
 def _scratch(weights: Weights) -> Path | None:
@@ -298,9 +348,19 @@ def _scratch(weights: Weights) -> Path | None:
     return _SHARED_MEMORY if room > sum(array.nbytes for array in weights.values()) else None
 
 
-def _write_checkpoint(weights: Weights, directory: Path) -> None:
-    """A safetensors file a parameter, so that no more than one is copied at a time."""
-    for number, (name, array) in enumerate(weights.items()):
-        tensor = torch.tensor(array)
-        tensor = tensor.view(torch.bfloat16) if tensor.dtype == torch.uint16 else tensor
-        save_file({name: tensor}, directory / f"{number:05}.safetensors")
+def write_for_vllm(reference: PreTrainedModel, weights: Weights, directory: Path) -> None:
+    """Files as vLLM reads them, under the names of the model directory; one a weight, so that few are copied at a time.
+
+    `reference` is the model of these weights, for its names and shapes.
+    """
+    tensors = {name: _tensor(array) for name, array in weights.items()}
+    for number, (name, tensor) in enumerate(as_in_files(reference, tensors).items()):
+        save_file({name: tensor.contiguous()}, directory / f"{number:05}.safetensors")
+
+
+def _tensor(array: npt.NDArray[np.generic]) -> torch.Tensor:
+    """Over the array's own memory, and valid as long as the array is. It may be read-only: nothing may write to it."""
+    # torch.from_numpy warns of a read-only array, and a copy of all weights at a time is too much.
+    memory = np.ctypeslib.as_array((ctypes.c_uint8 * array.nbytes).from_address(array.ctypes.data))
+    tensor = torch.from_numpy(memory.view(array.dtype).reshape(array.shape))
+    return tensor.view(torch.bfloat16) if tensor.dtype == torch.uint16 else tensor

@@ -20,6 +20,7 @@ from transformers import PreTrainedModel
 
 from runtime.durable import sync_path, sync_tree
 from runtime.model_directory import INDEX, ModelDirectoryProblem, weight_files
+from runtime.models.errors import ModelNotSaved
 from runtime.models.weights import as_in_files
 
 _COPIED = (
@@ -30,10 +31,6 @@ _COPIED = (
 _SHARD = "5GB"
 _FLOATING = {"F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 """As safetensors write them."""
-
-
-class ModelNotSaved(Exception):
-    """A model directory could not be written."""
 
 
 def save_model_directory(

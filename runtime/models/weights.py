@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -56,10 +56,10 @@ def sent_type(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.dtype:
 def mismatch(model: torch.nn.Module, weights: Mapping[str, npt.NDArray[np.generic]]) -> str | None:
     """Why these weights are not those of this model, or None when they are: names and shapes agree."""
     shapes = {name: tuple(tensor.shape) for name, tensor in named_weights(model)}
-    missing = sorted(shapes.keys() - weights.keys())
-    unknown = sorted(weights.keys() - shapes.keys())
+    missing = shapes.keys() - weights.keys()
+    unknown = weights.keys() - shapes.keys()
     if missing or unknown:
-        return f"missing: {_some(missing)}; unknown: {_some(unknown)}"
+        return f"missing: {listed(missing)}; unknown: {listed(unknown)}"
     for name, shape in shapes.items():
         if tuple(weights[name].shape) != shape:
             return f"{name}: shape {tuple(weights[name].shape)} where the model has {shape}"
@@ -86,8 +86,9 @@ def _to_numpy(tensor: torch.Tensor) -> npt.NDArray[np.generic]:
     return array
 
 
-def _some(names: list[str]) -> str:
-    """At most three of the names, and how many there are."""
+def listed(names: Collection[str]) -> str:
+    """At most three of the names, and how many there are, for an error."""
     if not names:
         return "none"
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"{', '.join(sorted(names)[:3])}{more}"

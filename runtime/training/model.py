@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from runtime.models.errors import UnsupportedModel
+from runtime.models.limits import max_positions
+from runtime.models.weights import listed
 from runtime.training.batching import Microbatch
 
 
 def load_causal_lm(directory: str) -> PreTrainedModel:
-    """Load a causal LM from a local directory, in float32, in training mode, with dropout off.
+    """Load a causal LM from a local directory, in float32, in evaluation mode, with dropout off.
 
-    Dropout is off because the loss compares the policy with the one that sampled, which has none. Training
-    mode stays on because gradient checkpointing asks for it.
+    The loss compares the policy with the one that sampled, so it is computed in the same way: without dropout, and
+    without whatever else an architecture does in training mode alone, such as noise in a router.
 
     Raises:
         FileNotFoundError: The directory has no config.json.
+        UnsupportedModel: Its files lack weights that the model has.
     """
     if not (Path(directory) / "config.json").is_file():
         raise FileNotFoundError(
@@ -29,11 +34,32 @@ def load_causal_lm(directory: str) -> PreTrainedModel:
         )
     config = AutoConfig.from_pretrained(directory, local_files_only=True)
     turn_dropout_off(config)
-    model = AutoModelForCausalLM.from_pretrained(directory, config=config, dtype=torch.float32, local_files_only=True)
+    loaded: Any = AutoModelForCausalLM.from_pretrained(
+        directory, config=config, dtype=torch.float32, local_files_only=True, output_loading_info=True
+    )
+    model, info = loaded  # a pair, which its type hints do not say
     if not isinstance(model, PreTrainedModel):
         raise TypeError(f"{directory} holds a {type(model).__name__}, which is no PreTrainedModel")
-    model.train()
+    if info["missing_keys"]:
+        raise UnsupportedModel(
+            f"{directory} lacks weights of {type(model).__name__}, which would be random: "
+            f"{listed(info['missing_keys'])}; save the whole causal LM there with model.save_pretrained"
+        )
+    model.eval()
     return model
+
+
+def checkpoint_layers(model: PreTrainedModel) -> None:
+    """Recompute the activations of each decoder layer in the backward pass.
+
+    A layer does so in training mode alone: its own flag is set, and what is inside it stays in evaluation mode.
+
+    Raises:
+        ValueError: The architecture has no layers that can.
+    """
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    for layer in decoder_layers(model):
+        layer.training = True
 
 
 def turn_dropout_off(config: PretrainedConfig) -> None:
@@ -54,10 +80,9 @@ def check_context(model: PreTrainedModel, max_total_sequence_length: int) -> Non
     Raises:
         ValueError: The model's configuration has fewer positions. One that names none is not checked.
     """
-    config = model.config.get_text_config()
-    name = config.attribute_map.get("max_position_embeddings", "max_position_embeddings")
-    positions = vars(config).get(name)
-    if positions is not None and positions < max_total_sequence_length:
+    limit = max_positions(model.config)
+    if limit is not None and limit[1] < max_total_sequence_length:
+        name, positions = limit
         raise ValueError(
             f"policy.max_total_sequence_length is {max_total_sequence_length}, but the model has {positions} "
             f"positions ({name} in its config.json): set it to at most {positions}"
@@ -74,7 +99,8 @@ def decoder_layers(model: nn.Module) -> list[nn.Module]:
     if not layers:
         raise ValueError(
             f"{type(model).__name__} has no layer derived from transformers' GradientCheckpointingLayer: "
-            "its layers can be neither sharded nor chosen; leave train_last_layers null and use one rank"
+            "its layers can be neither sharded, nor chosen, nor recomputed; leave train_last_layers null and "
+            "gradient_checkpointing false, and use one rank"
         )
     return layers
 

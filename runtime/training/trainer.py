@@ -28,6 +28,7 @@ from runtime.training.fsdp import gathered, shard_model
 from runtime.training.loss import normaliser, policy_loss
 from runtime.training.model import (
     check_context,
+    checkpoint_layers,
     freeze_all_but_last_layers,
     load_causal_lm,
     token_logprobs,
@@ -85,7 +86,7 @@ class StepTrainer:
         check_context(self.model, policy.max_total_sequence_length)
         self._vocabulary = vocabulary_size(self.model)
         if policy.gradient_checkpointing:
-            self.model.gradient_checkpointing_enable({"use_reentrant": False})
+            checkpoint_layers(self.model)
         if policy.train_last_layers is not None:
             freeze_all_but_last_layers(self.model, policy.train_last_layers)
         self._place(self.model)

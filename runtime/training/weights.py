@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from runtime.models.weights import named_weights, sent_type
+from runtime.models.weights import listed, named_weights, sent_type
 from runtime.training.fsdp import sharded_like, whole
 
 WeightArray = npt.NDArray[Any]
@@ -58,8 +58,8 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
     targets = dict(named_weights(model))
     if targets.keys() != weights.keys():
         raise ValueError(
-            f"weights for another model: {_some(targets.keys() - weights.keys())} missing, "
-            f"{_some(weights.keys() - targets.keys())} unknown; load those of the same architecture"
+            f"weights for another model: {listed(targets.keys() - weights.keys())} missing, "
+            f"{listed(weights.keys() - targets.keys())} unknown; load those of the same architecture"
         )
     for name, target in targets.items():
         if weights[name].shape != target.shape:
@@ -70,11 +70,3 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
     with torch.no_grad():
         for name, target in targets.items():
             target.copy_(sharded_like(weights[name].to(target.dtype), target))
-
-
-def _some(names: set[str]) -> str:
-    """A few names, for an error."""
-    if not names:
-        return "none"
-    first = ", ".join(sorted(names)[:3])
-    return first if len(names) <= 3 else f"{first} and {len(names) - 3} more"

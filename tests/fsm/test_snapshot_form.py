@@ -17,7 +17,7 @@ from fsm.core import Core
 from fsm.errors import ConfigError, IllegalSnapshot
 from fsm.events import Begin, FailureKind
 from fsm.invariants import check_deep
-from fsm.snapshot import reinstate, restore
+from fsm.snapshot import reinstate, restore, snapshot
 from specs.world import World
 
 BUILTIN = ("in_order", "ready_first", "windowed", "weight_fifo")
@@ -229,3 +229,26 @@ def test_a_restored_core_begins_as_any_does() -> None:
     world, written = a_snapshot()
     core = restore(world.setup, written)
     assert core.apply(Begin())
+
+
+@pytest.mark.parametrize("sampler", ["in_order", "ready_first", "windowed", "dead_end_samplers:ChargesNone"])
+@pytest.mark.parametrize("ending", ["completed", "budget", "floor", "stall"])
+def test_a_run_that_is_over_is_reinstated_whatever_ended_it(sampler: str, ending: str) -> None:
+    """Its last loss may have stopped it before a step was charged for it."""
+    budget = {"budget": 0, "floor": 9}.get(ending, 9)
+    failure = {"max_infra_attempts_per_prompt": 1, "max_consecutive_dropped_prompts": budget}
+    watchdog = {"stall_timeout_s": 5.0, "stall_action": "abort"}
+    options = {} if ":" in sampler else None
+    world = world_of(sampler, 1, prompts=6, failure=failure, stall_watchdog=watchdog, options=options)
+    world.commit(0)
+    if ending == "stall":
+        world.tick(6.0)
+    while ending == "completed" and not world.over:
+        go_on(world)
+    for prompt in running_prompts(world) if ending in ("budget", "floor") else ():
+        if not world.over:
+            world.fail(prompt, FailureKind.INFRA)
+    if not world.over:
+        return
+    written = saved(world)
+    assert json.loads(json.dumps(snapshot(reinstate(world.setup, written)))) == written

@@ -16,6 +16,7 @@ SCOPES = [
     (sampler, size, window, minimum, pool)
     for sampler, size, window, pool in product(BUILTIN, (1, 2), (0, 1), ("shrink", "replace"))
     for minimum in range(1, size + 1)
+    if (sampler, pool) != ("weight_fifo", "replace")  # refused at setup
 ]
 
 

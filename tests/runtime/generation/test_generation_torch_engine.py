@@ -12,9 +12,9 @@ from runtime.generation.errors import (
     PolicyNotFinite,
     PromptTooLong,
     RequestRefused,
-    UnsupportedModel,
     WeightsMismatch,
 )
+from runtime.models.errors import UnsupportedModel
 from runtime.models.tiny import TinyModelConfig, tiny_model
 from runtime.models.weights import export_weights
 

@@ -78,15 +78,14 @@ BUFFERED = ("deepseek_v3", "glm4_moe")
 
 def fresh(name: str, **options: Any) -> PreTrainedModel:
     """A random model of an architecture; persistent buffers are random as well, as in a model that was trained."""
-    settings = {**ARCHITECTURES[name], **options}
     tokenizer = character_tokenizer()
-    config = AutoConfig.for_model(
-        **settings,
-        vocab_size=len(tokenizer),
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
+    tokens = {
+        "vocab_size": len(tokenizer),
+        "bos_token_id": tokenizer.eos_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": tokenizer.pad_token_id,
+    }
+    config = AutoConfig.for_model(**{**tokens, **ARCHITECTURES[name], **options})
     torch.manual_seed(3)
     model: PreTrainedModel = AutoModelForCausalLM.from_config(config)
     persistent = model.state_dict().keys()

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from runtime.model_directory import inspect_model
 from runtime.models import final
-from runtime.models.final import ModelNotSaved
+from runtime.models.errors import ModelNotSaved
 
 
 def whole_file(directory: Path) -> dict[str, torch.Tensor]:

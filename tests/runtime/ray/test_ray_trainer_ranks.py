@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
+import ray
 from ray_helpers import ON_POLICY, metrics_of, run, settings_of
+
+from runtime.actors.naming import Names
+from runtime.actors.trainer_group import TrainerGroup
+from runtime.data_plane import open_data_plane
+from runtime.model_directory import inspect_model
 
 
 def test_two_trainer_ranks_that_shard_the_model_learn_what_one_does(model: Path, tmp_path: Path) -> None:
@@ -20,3 +27,26 @@ def test_two_trainer_ranks_that_shard_the_model_learn_what_one_does(model: Path,
         )
     assert len(runs[0]) == 6
     assert runs[1] == pytest.approx(runs[0], rel=1e-3)
+
+
+def test_two_trainer_ranks_save_one_model_and_its_place_may_be_taken_already(model: Path, tmp_path: Path) -> None:
+    settings = settings_of({"cluster.num_trainer_ranks": "2"}, steps=1)
+    names = Names("test-saves", settings.cluster.namespace)
+    plane, plane_actors = open_data_plane(settings.data_plane, names)
+    trainer = TrainerGroup(settings, names, model, plane)
+
+    async def save_twice() -> Path:
+        await trainer.open()
+        await trainer.save_model(tmp_path / "model" / "final")
+        return await trainer.save_model(tmp_path / "model" / "final")
+
+    try:
+        saved = asyncio.run(save_twice())
+    finally:
+        trainer.close()
+        for actor in plane_actors:
+            ray.kill(actor)
+    assert saved == tmp_path / "model" / "final"
+    assert [path.name for path in saved.parent.iterdir()] == ["final"]
+    assert inspect_model(saved) == inspect_model(model)
+    assert (saved / "model.safetensors").read_bytes() == (model / "model.safetensors").read_bytes()

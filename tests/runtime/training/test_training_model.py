@@ -4,12 +4,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from training_helpers import POSITIONS, VOCABULARY, make_groups, make_trainer, tiny_llama
 from transformers import GPT2LMHeadModel
 
+from runtime.models.errors import UnsupportedModel
 from runtime.training.batching import empty_microbatch, microbatches, training_sequences
 from runtime.training.config import LossConfig
 from runtime.training.model import (
+    checkpoint_layers,
     decoder_layers,
     freeze_all_but_last_layers,
     load_causal_lm,
@@ -45,11 +48,32 @@ def test_logprobs_and_entropy_equal_those_of_each_rollout_alone_without_padding(
                     assert entropy[row, t].item() == pytest.approx(expected, abs=1e-4)
 
 
-def test_dropout_is_off_although_the_model_is_in_training_mode(tiny_gpt2: str) -> None:
+def test_dropout_is_off_and_so_is_all_that_training_mode_does(tiny_gpt2: str) -> None:
     model = load_causal_lm(tiny_gpt2)
     tokens = torch.tensor([[1, 2, 3]])
-    assert model.training
-    assert torch.equal(model(input_ids=tokens).logits, model(input_ids=tokens).logits)
+    assert not any(module.training for module in model.modules())
+    expected = model(input_ids=tokens).logits
+    assert torch.equal(model.train()(input_ids=tokens).logits, expected), "the rates are 0 as well"
+
+
+def test_only_the_layers_themselves_are_in_training_mode_when_they_are_recomputed(tiny_gpt2: str) -> None:
+    model = load_causal_lm(tiny_gpt2)
+    passes: list[int] = []
+    for layer in decoder_layers(model):
+        layer.mlp.register_forward_pre_hook(lambda *_: passes.append(1))
+    checkpoint_layers(model)
+    assert [module for module in model.modules() if module.training] == decoder_layers(model)
+    model(input_ids=torch.tensor([[1, 2, 3]]), use_cache=False).logits.sum().backward()
+    assert len(passes) == 2 * len(decoder_layers(model)), "each layer is computed again in the backward pass"
+
+
+def test_a_directory_that_lacks_weights_of_the_model_is_refused(tmp_path: Path) -> None:
+    tiny_llama().save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    del weights["lm_head.weight"]
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(UnsupportedModel, match=r"lacks weights of LlamaForCausalLM, which would be random: lm_head"):
+        load_causal_lm(str(tmp_path))
 
 
 def test_the_entropy_has_a_gradient_when_asked(tiny_gpt2: str) -> None:
