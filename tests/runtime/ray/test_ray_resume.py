@@ -16,13 +16,14 @@ from ray_helpers import SMALL, adds_up
 from typer.testing import CliRunner
 
 from fsm.effects import TrainChunk
+from fsm.errors import ConfigError
 from runtime.checkpoint import load
 from runtime.checkpoint_names import CHECKPOINTS, list_checkpoints
 from runtime.cli import app
 from runtime.durable import sha256_of
 from runtime.messages import Message, Notice, Outcome
 from runtime.resume import ResumeRequest
-from runtime.run import decide_start, run_on_ray
+from runtime.run import InterruptedAtStart, decide_start, run_on_ray
 from runtime.settings import load_settings
 from runtime.starting import run_id_of
 from runtime.tracing.notes import GroupReceived
@@ -104,6 +105,11 @@ def resumed_steps(outcome: Outcome) -> list[int]:
     return [step["step"] for step in outcome.closed]
 
 
+def initial_model(run: Path) -> dict[str, str]:
+    """The model that the run started from, without the one that its end saves."""
+    return {name: content for name, content in tree(run / "model").items() if not name.startswith("final")}
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [
@@ -132,15 +138,32 @@ def test_a_resume_that_is_refused_changes_nothing_and_shows_no_traceback(
     assert tree(trained) == before
 
 
+def test_a_resume_that_is_refused_or_interrupted_on_ray_changes_nothing_either(trained: Path) -> None:
+    before = tree(trained)
+    too_short = load_settings(None, [*RUN, "data.validation_size=16", "generation.max_prompt_tokens=3"])
+    with pytest.raises(ConfigError, match="prompts of validation are longer"):
+        run_on_ray(too_short, trained, decide_start(too_short, trained, ResumeRequest()), lambda message: None)
+    assert tree(trained) == before
+
+    def interrupt(message: Message) -> None:
+        if isinstance(message, Notice) and message.text.startswith("loading the model"):
+            raise KeyboardInterrupt
+
+    slower = load_settings(None, [*RUN, "optimizer.lr=1e-5"])
+    with pytest.raises(InterruptedAtStart):
+        run_on_ray(slower, trained, decide_start(slower, trained, ResumeRequest()), interrupt)
+    assert tree(trained) == before
+
+
 def test_a_resume_goes_on_past_torn_checkpoints_and_names_each(run: Path) -> None:
     newest, older = list_checkpoints(run / CHECKPOINTS)
     (newest / "control.json").write_bytes(b"")
-    initial, config = tree(run / "model"), (run / "config.yaml").read_text()
+    initial, config = initial_model(run), (run / "config.yaml").read_text()
     outcome, said = start_and_run(run, ["optimizer.lr=1e-4", "checkpointing.keep=9"], ResumeRequest(), STEPS + 1)
     assert f"checkpoint {newest.name} is passed over: control.json has 0 bytes of" in " ".join(said)
     assert f"going on from {older.resolve()}, after {STEPS - 1} steps" in said
     assert resumed_steps(outcome) == [0, 1, 2, 3]
-    assert tree(run / "model") == initial
+    assert initial_model(run) == initial
     changed = (
         ("lr: 0.0003", "lr: 0.0001"),
         (f"max_num_steps: {STEPS}", f"max_num_steps: {STEPS + 1}"),
@@ -189,11 +212,11 @@ def test_other_data_is_read_from_its_start_and_a_later_resume_goes_on_in_it(run:
 
 
 def test_a_run_whose_initial_model_is_gone_has_it_made_again(run: Path) -> None:
-    before = tree(run / "model")
+    before = initial_model(run)
     shutil.rmtree(run / "model")
     outcome, _ = start_and_run(run, [], ResumeRequest(), STEPS + 1)
     assert resumed_steps(outcome) == [0, 1, 2, 3]
-    assert tree(run / "model") == before
+    assert initial_model(run) == before
 
 
 def without_origin(path: Path) -> None:
@@ -216,11 +239,11 @@ def test_a_run_of_before_there_were_ids_goes_on_and_says_what_could_not_be_compa
     (run / "run.json").unlink()
     for path in list_checkpoints(run / CHECKPOINTS):
         without_origin(path)
-    model = tree(run / "model")
+    model = initial_model(run)
     outcome, said = start_and_run(run, [], ResumeRequest(), STEPS + 1)
     assert any("does not say which run, data and model it is of: they could not be compared" in text for text in said)
     assert resumed_steps(outcome) == [0, 1, 2, 3]
-    assert tree(run / "model") == model
+    assert initial_model(run) == model
     assert outcome.checkpoint is not None
     origin = load(outcome.checkpoint).origin
     assert origin is not None

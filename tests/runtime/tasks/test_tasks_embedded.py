@@ -191,6 +191,17 @@ def test_a_stream_resumes_from_its_position_alone() -> None:
     assert resumed.left_in_epoch == 3
 
 
+def test_a_stream_whose_first_prompt_has_another_number_gives_the_same_items_under_numbers_from_there_on() -> None:
+    """C3: the data that a run went on with is read from its start."""
+    later = replace(STREAM, first_prompt=60)
+    batch, later = take(later, 7)
+    assert [item.prompt for item in batch] == list(range(60, 67))
+    assert [item.index for item in batch] == [item.index for item in take(STREAM, 7)[0]]
+    assert [item_at(later, 60 + prompt).index for prompt in range(20)] == [
+        item_at(STREAM, prompt).index for prompt in range(20)
+    ]
+
+
 def test_shuffled_epochs_have_different_orders() -> None:
     orders = [[item_at(STREAM, 10 * epoch + at).index for at in range(10)] for epoch in range(2)]
     assert orders[0] != orders[1]
