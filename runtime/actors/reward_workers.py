@@ -35,7 +35,7 @@ def start_reward_workers(settings: Settings, names: Names) -> list[ActorHandle[A
 
 async def close_reward_workers(workers: Sequence[ActorHandle[Any]]) -> None:
     """End them. A worker that is killed takes its verifiers' processes along, but not what these have started."""
-    closing = [asyncio.ensure_future(worker.close.remote()) for worker in workers]
+    closing: list[asyncio.Future[None]] = [asyncio.ensure_future(worker.close.remote()) for worker in workers]
     closed, _ = await asyncio.wait(closing, timeout=CLOSE_TIMEOUT_S)
     for call in closed:
         call.exception()  # one that is dead has nothing left to close
