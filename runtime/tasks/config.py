@@ -50,8 +50,8 @@ VERDICT_TIMEOUT = Field(
     default=100.0,
     gt=0,
     description=(
-        "Deadline of one verdict, in seconds; loading the verifier has as long. The process of a verdict that is "
-        "later is killed, and that is a data failure of its prompt."
+        "Deadline of one verdict, in seconds; loading the verifier has as long, and 60 s at least. A verdict that is "
+        "later is a data failure of its prompt, and its process is killed."
     ),
 )
 

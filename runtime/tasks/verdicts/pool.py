@@ -17,6 +17,8 @@ from runtime.tasks.verdicts.wire import pack_case
 
 DEAF_S = 5.0
 """So long without a heartbeat, a process is watched; so long again, and its verdicts are made elsewhere."""
+LOADING_S = 60.0
+"""Loading a judge has at least so long, however short the deadline of its verdicts is."""
 STARTS = 3
 """So often in a row a process may end while it loads the judge, before those who wait are told."""
 INTERRUPTED = 8
@@ -44,6 +46,7 @@ class VerdictPool:
         self._judge = judge
         self._size = size
         self._timeout_s = timeout_s
+        self._loading_s = max(timeout_s, LOADING_S)
         self._queue: deque[Asked] = deque()
         """Not sent to a process."""
         self._handles: list[Handle] = []
@@ -217,7 +220,7 @@ class VerdictPool:
                     handle.heard_s = now_s
                 if handle.opened:
                     await self._look_at(handle, now_s)
-                elif now_s - handle.began_s > self._timeout_s and not handle.retiring:
+                elif now_s - handle.began_s > self._loading_s and not handle.retiring:
                     await self._give_up_opening(handle)
 
     def _no_deadlines(self, ticker: asyncio.Task[None]) -> None:
@@ -310,7 +313,7 @@ class VerdictPool:
         handle.retiring = True
         where = in_brackets(where_thread_is(await handle.dump(), handle.opening_thread))
         self._kill(handle)
-        why = f"it was not loaded within data.task.verdict_timeout_s = {self._timeout_s:g} s{where}"
+        why = f"it was not loaded within {self._loading_s:g} s{where}"
         self._not_opened(why, certain=True)
 
     def _replace(self, handle: Handle) -> None:

@@ -108,10 +108,10 @@ def test_a_fault_is_told_of_its_own_verdict_and_the_neighbours_have_theirs(word:
 @pytest.mark.parametrize("threads", [1, 4])
 def test_a_verdict_that_hangs_is_late_alone_and_the_line_is_named(word: str, threads: int) -> None:
     words = ["waits", word, *["waits", "good"] * 8]
-    answers = rated(words, processes=1, threads=threads, timeout_s=4.0)
+    answers = rated(words, processes=1, threads=threads, timeout_s=6.0)
     fault = answers.pop(1)
     assert isinstance(fault, Fault)
-    assert "gave no verdict within data.task.verdict_timeout_s = 4 s (" in fault.happened
+    assert "gave no verdict within data.task.verdict_timeout_s = 6 s (" in fault.happened
     assert "hostile_verifiers.py:" in fault.happened
     assert answers == [HALF, *[HALF, GOOD] * 8]
 
@@ -135,14 +135,14 @@ def test_a_process_with_a_runaway_regular_expression_is_given_up_long_before_the
 
 
 def test_what_waits_behind_a_runaway_regular_expression_is_made_after_its_deadline() -> None:
-    fault, other = rated(["regex", "good"], processes=1, threads=4, timeout_s=2.0)
+    fault, other = rated(["regex", "good"], processes=1, threads=4, timeout_s=4.0)
     assert isinstance(fault, Fault)
     assert other == GOOD
 
 
 def test_everything_at_once_costs_each_its_own_verdict() -> None:
     words = [*FAULTS, "sleeps", "regex", *["good"] * 10, *["waits"] * 10, "prints", "starts-a-thread", "forks"]
-    answers = dict(zip([f"{at} {word}" for at, word in enumerate(words)], rated(words, timeout_s=6.0), strict=True))
+    answers = dict(zip([f"{at} {word}" for at, word in enumerate(words)], rated(words, timeout_s=10.0), strict=True))
     failed = {key.split()[1] for key, answer in answers.items() if isinstance(answer, Fault)}
     assert failed == {*FAULTS, "sleeps", "regex"}
     assert all(answer in (GOOD, HALF) for answer in answers.values() if not isinstance(answer, Fault))
@@ -212,7 +212,7 @@ def test_what_is_printed_is_kept_in_small_part_and_told_once() -> None:
     [
         ("import os\nos._exit(3)\n", "called os._exit ("),
         ("import sys\nsys.exit('bye')\n", "raised SystemExit: bye ("),
-        ("import time\ntime.sleep(1e6)\n", "it was not loaded within data.task.verdict_timeout_s = 2 s ("),
+        ("import time\ntime.sleep(1e6)\n", "it was not loaded within 5 s ("),
         ("import os\nos.kill(os.getpid(), 9)\n", "had its process killed by SIGKILL"),
         ("1 / 0\n", "raised ZeroDivisionError: division by zero ("),
         ("def f(:\n", "raised SyntaxError"),
@@ -225,6 +225,8 @@ def test_a_module_that_cannot_be_loaded_is_told_of_every_verdict(
 ) -> None:
     (tmp_path / "broken_verifiers.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
+    if "sleep" in text:
+        monkeypatch.setattr(pools, "LOADING_S", 5.0)
     for answer in rated(["good"] * 3, target="broken_verifiers:verify", timeout_s=2.0):
         assert isinstance(answer, Fault)
         assert says in answer.happened
