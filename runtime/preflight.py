@@ -38,7 +38,7 @@ from runtime.settings import (
     TransferQueuePlaneConfig,
     WeightSyncConfig,
 )
-from runtime.starting import CONFIG, MODEL, resume_problems, start_problems
+from runtime.starting import CONFIG, MODEL, RUN, resume_problems, start_problems
 from runtime.tasks.config import DataConfig
 from runtime.tasks.errors import DataFailure, TaskError
 from runtime.tasks.load import load_task
@@ -46,7 +46,7 @@ from runtime.tasks.split import Split
 
 INTERPRETER_BYTES, RAY_BYTES, REWARD_WORKER_BYTES = 200_000_000, 400_000_000, 100_000_000
 _GIB = 2**30
-_FILES, _FOLDERS = (CONFIG, METRICS_FILE, "plot.png"), (CHECKPOINTS, MODEL, "tensorboard", "wandb")
+_FILES, _FOLDERS = (CONFIG, RUN, METRICS_FILE, "plot.png"), (CHECKPOINTS, MODEL, "tensorboard", "wandb")
 """Names in a run's directory that it writes to."""
 
 
