@@ -94,7 +94,9 @@ def restore(
     core = make_core(_with_numbers_of(setup, saved), observer=observer)
     ended = RunState(saved["state"]["run"][0])
     beyond = _replaced_beyond(saved, setup.limits.max_replacements)
-    _take_up(core, _capped(saved, setup.limits.max_replacements) if beyond else saved)
+    capped = _capped(saved, setup.limits.max_replacements) if beyond else saved
+    _take_up(core, capped)
+    require_agreement(capped, core.state, core.book, core.limits)
     if ended is not RunState.RUNNING:
         if saved["sampler"] in GATED and not slots_accounted(core.state, core.limits):
             raise IllegalSnapshot(
@@ -140,15 +142,19 @@ def restore(
     return core
 
 
-def reinstate(setup: Setup, saved: Json, *, observer: Callable[[Transition], None] | None = None) -> Core:
+def reinstate(
+    setup: Setup, saved: Json, *, closed_before: int = 0, observer: Callable[[Transition], None] | None = None
+) -> Core:
     """The core exactly as it was: nothing is resumed, and the event that came next may be applied.
 
-    For readers of a trace. A run that is over may be reinstated too; `core.error` is not known then. Raises
-    IllegalSnapshot for a snapshot that no core wrote or that has another format.
+    For readers of a trace, whose snapshots list only the steps closed since the one before: `closed_before` is how many
+    were closed before those. A state that breaks a rule is taken up as it is, since its reader is to explain it. A run
+    that is over may be reinstated too; `core.error` is not known then. Raises IllegalSnapshot for a snapshot whose
+    parts or format are not a core's.
     """
     _refuse_format(saved)
     core = Core(_with_numbers_of(setup, saved), observer=observer)
-    _take_up(core, saved)
+    _take_up(core, saved, closed_before)
     core.go_on()
     return core
 
@@ -158,18 +164,17 @@ def _with_numbers_of(setup: Setup, saved: Json) -> Setup:
     return setup._replace(limits=setup.limits._replace(first_prompt=saved.get("first_prompt", 0)))
 
 
-def _take_up(core: Core, saved: Json) -> None:
+def _take_up(core: Core, saved: Json, closed_before: int = 0) -> None:
     book, roster = core.book, core.book.roster
     book.incarnation = saved["incarnation"]
     book.closed = [ClosedStep(*closed) for closed in saved["closed"]]
     book.next_chunk = saved["next_chunk"]
     book.stamps_target_steps = saved["sampler_stamps_target_steps"]
     core.state = _state_from_json(saved["state"])
-    require_lists(saved, core.state)
+    require_lists(saved, core.state, closed_before)
     roster.next_dispatch, roster.next_slot = saved["next_dispatch"], saved["next_slot"]
     roster.again, roster.spares, roster.queue = (deque(saved[key]) for key in ("again", "spares", "queue"))
     _fill(roster, saved)
-    require_agreement(saved, core.state, book, core.limits)
 
 
 def _refuse_format(saved: Json) -> None:

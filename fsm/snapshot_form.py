@@ -208,8 +208,10 @@ GATED = ("in_order", "ready_first", "weight_fifo")
 """Built-in samplers under which every admitted slot is in hand, selected or charged (X2)."""
 
 
-def require_lists(saved: Mapping[str, Any], state: State) -> None:
+def require_lists(saved: Mapping[str, Any], state: State, closed_before: int = 0) -> None:
     """The groups and steps that are listed are ones that a core can have; `state` is that of `saved`.
+
+    `closed_before` is how many steps were closed before those that are listed, as in a trace, which lists each once.
 
     Raises IllegalSnapshot.
     """
@@ -220,7 +222,7 @@ def require_lists(saved: Mapping[str, Any], state: State) -> None:
         *_numbers_once(saved),
         *_classes(saved, state),
         *_ledgers(state, saved["num_prompts_per_step"]),
-        *_steps(saved, state),
+        *_steps(saved, state, closed_before),
     ):
         raise illegal(part, said, expected)
 
@@ -347,14 +349,15 @@ def _ledgers(state: State, size: int) -> Iterator[Problem]:
             yield "state.filtered", f"counts for step {step}, which is closed", f"open steps, from {version} on"
 
 
-def _steps(saved: Mapping[str, Any], state: State) -> Iterator[Problem]:
+def _steps(saved: Mapping[str, Any], state: State, closed_before: int) -> Iterator[Problem]:
     """The closed steps, and how far the open one is."""
     version, tally, chunk = state.trainer.version, state.tally, saved["chunk"]
     steps = [closed[0] for closed in saved["closed"]]
-    if steps != list(range(version)):
-        yield "closed", f"has {len(steps)} steps, {steps[-3:]} at its end", f"steps 0 to {version - 1}, in order"
+    if steps != list(range(closed_before, version)):
+        expected = f"steps {closed_before} to {version - 1}, in order"
+        yield "closed", f"has {len(steps)} steps, {steps[-3:]} at its end", expected
     trained = sum(closed[1] for closed in saved["closed"])
-    if trained != tally.trained:
+    if trained != tally.trained and not closed_before:
         yield "state.tally.trained", f"is {tally.trained}", f"the {trained} groups selected into closed steps"
     if version > state.gate.dispatch_index + 1:
         yield "state.trainer.version", f"is {version}", f"at most {state.gate.dispatch_index + 1}, the batches admitted"

@@ -16,6 +16,7 @@ from runtime.processes import within
 from runtime.saving import CLOSING_SHARE, HEARING_SHARE
 from runtime.shared_output import SharedOutput, shared_output
 from runtime.tracing.on_signal import on_sigusr1
+from runtime.unwritten import FileNotWritten
 
 if TYPE_CHECKING:
     from runtime.controller import RunPlan
@@ -75,7 +76,7 @@ def _drive(plan: RunPlan, shared: SharedOutput, listener: Listener) -> Outcome:
 
     A KeyboardInterrupt ends the run early; a second one at once, with what is known by then. Whatever becomes of the
     controller, a run that had begun has an Outcome, within `cluster.shutdown_timeout_s` of its end (W3).
-    Raises what ended a run that had not begun: RunFailed, InterruptedAtStart, or the ConfigError of an actor.
+    Raises what ended a run that had not begun: RunFailed, InterruptedAtStart, or a ConfigError.
     """
     import ray
     from ray.exceptions import RayError
@@ -135,7 +136,7 @@ def _outcome_without_controller(heard: _Heard, error: Exception) -> Outcome:
     failure = failure_of(error)
     if heard.ending is not None:
         return replace(heard.ending, lost=(*heard.ending.lost, failure.says))
-    if not heard.began and isinstance(failure.cause, ConfigError | UnsupportedModel):
+    if not heard.began and isinstance(failure.cause, ConfigError | UnsupportedModel | FileNotWritten):
         raise ConfigError(f"the run cannot start: {failure.says.removeprefix('the run cannot start: ')}")
     if not heard.began:
         raise (

@@ -38,7 +38,7 @@ from runtime.settings import (
     TransferQueuePlaneConfig,
     WeightSyncConfig,
 )
-from runtime.starting import CONFIG, MODEL, resume_problems, start_problems
+from runtime.starting import CONFIG, MODEL, RUN, resume_problems, start_problems
 from runtime.tasks.base import JudgedTask
 from runtime.tasks.config import DataConfig, JsonlTaskConfig
 from runtime.tasks.errors import DataFailure, TaskError
@@ -50,7 +50,7 @@ from runtime.tasks.verdicts.tryout import Trial, try_judge
 INTERPRETER_BYTES, RAY_BYTES, REWARD_WORKER_BYTES = 200_000_000, 400_000_000, 100_000_000
 VERDICT_PROCESS_BYTES = 20_000_000
 _GIB = 2**30
-_FILES, _FOLDERS = (CONFIG, METRICS_FILE, "plot.png"), (CHECKPOINTS, MODEL, "tensorboard", "wandb")
+_FILES, _FOLDERS = (CONFIG, RUN, METRICS_FILE, "plot.png"), (CHECKPOINTS, MODEL, "tensorboard", "wandb")
 """Names in a run's directory that it writes to."""
 
 

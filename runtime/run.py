@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -267,7 +268,7 @@ def run_on_ray(settings: Settings, output: Path, start: Start, listener: Listene
     names = Names(settings.cluster.run_name or time.strftime("run-%Y%m%d-%H%M%S"), settings.cluster.namespace)
     listener(Notice(f"run {names.run} in {output}; evenstep status --run {names.run} says where it stands"))
     listener(Notice(f"counting the prompts and preparing the model {settings.policy.model_name}"))
-    with starting_in(output) as removed:
+    with starting_in(output) as removed, _refused_files():
         if removed:
             listener(Notice(f"the last run that started in {output} never began: removed its {', '.join(removed)}"))
         if start.resume is None:
@@ -275,10 +276,7 @@ def run_on_ray(settings: Settings, output: Path, start: Start, listener: Listene
         with alone_in(output):
             model_directory = _prepare_model(settings, initial_model_of(output), listener)
             if start.resume is None:
-                try:
-                    write_config(output, settings)
-                except FileNotWritten as error:
-                    raise ConfigError(f"the run cannot start: {error}") from None
+                write_config(output, settings)
             plan = RunPlan(
                 settings,
                 names,
@@ -291,6 +289,15 @@ def run_on_ray(settings: Settings, output: Path, start: Start, listener: Listene
             )
             with interrupts_by_signals():  # again: Ray has put its own handlers there
                 return drive(plan, listener)
+
+
+@contextmanager
+def _refused_files() -> Iterator[None]:
+    """A file that can't be written before the run begins is a refusal. Raises ConfigError."""
+    try:
+        yield
+    except FileNotWritten as error:
+        raise ConfigError(f"the run cannot start: {error}") from None
 
 
 def _prepare_model(settings: Settings, directory: Path, listener: Listener) -> Path:
@@ -311,6 +318,8 @@ def _prepare_model(settings: Settings, directory: Path, listener: Listener) -> P
         counted, prepared = ray.get(task.remote(settings, directory.resolve()))
     except RayError as error:
         failure = failure_of(error)
+        if isinstance(failure.cause, FileNotWritten):
+            raise failure.cause from None
         raise RunFailed(failure.says, failure.traceback) from error
     except KeyboardInterrupt:
         raise InterruptedAtStart from None

@@ -21,17 +21,20 @@ class FileNotWritten(EvenstepError):
 
 
 @contextmanager
-def writing(path: Path, kept: str) -> Iterator[None]:
+def writing(path: Path, kept: str, also: tuple[type[Exception], ...] = ()) -> Iterator[None]:
     """Raise FileNotWritten where the system refuses what is done here.
 
     Args:
         path: What is written.
         kept: What is left without it, and what becomes of the run; the end of the error's sentence.
+        also: What a library raises instead of the system's error.
     """
     try:
         yield
     except OSError as error:
         raise FileNotWritten(path, reason_of(error), kept) from error
+    except also as error:
+        raise FileNotWritten(path, str(error), kept) from error
 
 
 def reason_of(error: OSError) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from runtime.checkpoint_names import list_checkpoints
-from runtime.unwritten import FileNotWritten, reason_of
+from runtime.unwritten import FileNotWritten, writing
 
 
 @contextmanager
@@ -22,11 +22,11 @@ def saving(checkpoints: Path, staged: Path | None) -> Iterator[None]:
         staged: The checkpoint that is being written, which is removed then: it would take up what room there is.
     """
     try:
-        yield
-    except (OSError, SafetensorError) as error:
+        with writing(checkpoints, "no checkpoint was added", also=(SafetensorError,)):
+            yield
+    except FileNotWritten as error:
         if staged is not None:
             shutil.rmtree(staged, ignore_errors=True)
         newest = next(iter(list_checkpoints(checkpoints)), None)
         stays = "there is none in it" if newest is None else f"{newest.name} stays the newest"
-        reason = reason_of(error) if isinstance(error, OSError) else str(error)
-        raise FileNotWritten(checkpoints, reason, f"no checkpoint was added, and {stays}") from error
+        raise FileNotWritten(checkpoints, error.reason, f"{error.kept}, and {stays}") from error.__cause__

@@ -20,7 +20,6 @@ from runtime.settings import load_settings
 
 if TYPE_CHECKING:
     from runtime.run import RunResult
-    from runtime.unwritten import FileNotWritten
 
 WRONG_USE = 2
 
@@ -126,42 +125,30 @@ def _end_unbegun(status: Status, error: Exception, summary: Path | None, traceba
     if traceback is not None:
         typer.echo(traceback, err=True)
     typer.echo(f"evenstep train: {error}", err=True)
-    _write(
-        summary, {"status": status, "error": str(error), "steps": 0, "closed": [], "model": None, "checkpoint": None}
-    )
-    raise typer.Exit(EXIT_CODES[status])
+    value = {"status": status, "error": str(error), "steps": 0, "closed": [], "model": None, "checkpoint": None}
+    _write(summary, value, EXIT_CODES[status])
 
 
 def _end(result: RunResult, summary: Path | None, console: Console) -> NoReturn:
     from runtime.summary import print_summary
 
     outcome = result.outcome
-    unwritten = _unwritten(summary, result)
     says = outcome.status if outcome.error is None else f"{outcome.status}: {outcome.error}"
     print_summary(result.summary, console, outcome=says, lost=outcome.lost, places=result.places)
     sys.stdout.flush()
-    if unwritten is not None:
-        typer.echo(f"evenstep train: {unwritten}", err=True)
-        raise typer.Exit(EXIT_CODES[outcome.status] or EXIT_CODES["failed"])
-    raise typer.Exit(EXIT_CODES[outcome.status])
+    _write(summary, result.as_json(), EXIT_CODES[outcome.status])
 
 
-def _unwritten(summary: Path | None, result: RunResult) -> FileNotWritten | None:
-    """Write the summary; the error of a disk that refuses it."""
+def _write(summary: Path | None, value: dict[str, Any], exit_code: int) -> NoReturn:
+    """The last thing that is done. A summary that was asked for and can't be written is no success."""
+    from runtime.durable import write_json_aside
     from runtime.unwritten import FileNotWritten, writing
 
-    if summary is None:
-        return None
-    try:
-        with writing(summary, "what it would say is printed here, in short"):
-            _write(summary, result.as_json())
-    except FileNotWritten as error:
-        return error
-    return None
-
-
-def _write(summary: Path | None, value: dict[str, Any]) -> None:
-    from runtime.durable import write_json_aside
-
     if summary is not None:
-        write_json_aside(summary.resolve(), value)
+        try:
+            with writing(summary, "what it would say is printed above, in short"):
+                write_json_aside(summary.resolve(), value)
+        except FileNotWritten as error:
+            typer.echo(f"evenstep train: {error}", err=True)
+            raise typer.Exit(exit_code or EXIT_CODES["failed"]) from None
+    raise typer.Exit(exit_code)

@@ -72,7 +72,10 @@ def _notes(situation: Situation) -> Iterator[str]:
     moment = situation.moment
     silent_s = situation.now_s - moment.monotonic_s
     if silent_s >= 1:
-        yield f"nothing was recorded for the {seconds(silent_s)} since: the process waits, or was killed"
+        yield (
+            f"nothing was recorded for the {seconds(silent_s)} since: the process waits, was killed, or could not "
+            "write its trace, as its log then says"
+        )
     if situation.ended is None and is_the_end(situation):
         yield f"the process ended here in good order: the run was interrupted, or failed; {resumes(situation)}"
     model = left(situation)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from runtime.model_directory import ModelDirectoryProblem
@@ -19,6 +20,7 @@ from runtime.preflight import Counted
 from runtime.prompt_lengths import count_prompts
 from runtime.settings import SMOLLM2, TINY, Settings
 from runtime.tasks.load import load_task
+from runtime.unwritten import writing
 
 
 def prepare(settings: Settings, directory: Path) -> tuple[Counted, Path | None]:
@@ -68,16 +70,18 @@ def prepare_model(settings: Settings, directory: Path) -> Path:
     """The directory of the model that `policy.model_name` names.
 
     The tiny one is made and warmed up in `directory`, aside and renamed, so that one which is there is whole, and used.
+    Raises FileNotWritten.
     """
     source = source_of(settings)
     if source is not None:
         return source
     if not (directory / "config.json").exists():
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(prefix=f".{directory.name}-", dir=directory.parent) as aside:
-            made = Path(aside) / directory.name
-            _make_tiny_model(settings, made)
-            made.replace(directory)
+        with writing(directory, "the run has not begun", also=(SafetensorError,)):
+            directory.parent.mkdir(parents=True, exist_ok=True)
+            with TemporaryDirectory(prefix=f".{directory.name}-", dir=directory.parent) as aside:
+                made = Path(aside) / directory.name
+                _make_tiny_model(settings, made)
+                made.replace(directory)
     return directory.resolve()
 
 

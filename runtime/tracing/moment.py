@@ -46,7 +46,9 @@ def state_at(trace: TraceFile, *, seq: int | None = None, unix_s: float | None =
         lines = trace.lines()
     else:
         number, end, record = found
-        core = reinstate(setup_of(trace.header), record.snapshot, observer=today.append)
+        core = reinstate(
+            setup_of(trace.header), record.snapshot, closed_before=record.closed_before, observer=today.append
+        )
         vitals, last = from_json(record.vitals), record[:3]
         lines = _lines_after(trace, number, end)
     diverged: int | None = None

@@ -142,7 +142,7 @@ class _Replay:
         if given["q"] == 0:
             self.core = core_of(header, self._observe)
         elif "s" in given:
-            self.core = reinstate(setup_of(header), given["s"], observer=self._observe)
+            self.core = reinstate(setup_of(header), given["s"], closed_before=given["b"], observer=self._observe)
             self.closed_before = given["b"]
         else:
             return False

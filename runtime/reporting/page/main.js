@@ -18,7 +18,7 @@ function makeVerdict() {
   if (verdict.proof.length) parent.append(element("h3", {}, "Proof"), element("ul", { class: "chain" }, ...verdict.proof.map(said)));
   if (verdict.waits_for.length > 1) parent.append(element("h3", {}, "Root"), element("p", { class: "said" }, verdict.root));
   parent.append(element("h3", {}, "What to change"), element("p", { class: "said" }, verdict.advice));
-  if (verdict.silent_s >= 1) parent.append(element("p", { class: "quiet" }, `Nothing was recorded for the ${seconds(verdict.silent_s * 1000)} before this page was made: the process waits, or was killed.`));
+  if (verdict.silent_s >= 1) parent.append(element("p", { class: "quiet" }, `Nothing was recorded for the ${seconds(verdict.silent_s * 1000)} before this page was made: the process waits, was killed, or could not write.`));
 }
 
 function makeSheet() {

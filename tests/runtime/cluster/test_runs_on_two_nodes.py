@@ -13,7 +13,7 @@ import pytest
 from ray_helpers import made_model, run, settings_of
 
 from fsm.errors import ConfigError
-from runtime import run as runs
+from runtime import driving
 from runtime.actors.trainer_rank import TrainerRank
 from runtime.messages import Message, Notice
 from runtime.ray_session import _PRIVATE_ENVIRONMENT, ray_session
@@ -117,7 +117,7 @@ def test_a_directory_that_is_not_shared_is_refused_in_one_line_before_the_run_be
         with shared_output(output):
             yield SharedOutput(output, "of another directory")
 
-    monkeypatch.setattr(runs, "shared_output", another)
+    monkeypatch.setattr(driving, "shared_output", another)
     with pytest.raises(ConfigError, match=r"the run cannot start: the controller runs on") as refused:
         run(settings, model, tmp_path)
     assert "\n" not in str(refused.value)
@@ -129,7 +129,7 @@ def test_a_generation_worker_without_the_model_refuses(settings: Settings, model
 
     from runtime.actors.generation_worker import GenerationWorker
 
-    worker: Any = ray.remote(GenerationWorker).remote("generation-0", settings, tmp_path / "none", None, [None])
+    worker: Any = ray.remote(GenerationWorker).remote("generation-0", settings, tmp_path / "none", None, [None], 0)
     try:
         with pytest.raises(OutputNotShared, match=r"generation-0 runs on .* there is no such directory"):
             ray.get(worker.open.remote())

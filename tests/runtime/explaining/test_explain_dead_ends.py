@@ -25,11 +25,9 @@ def to_the_dead_end(run: Recorded) -> None:
 
 def test_it_is_deadlocked_and_the_error_comes_first(tmp_path: Path) -> None:
     explanation = recorded(tmp_path / "trace.jsonl", config_of(SAMPLER, 2), to_the_dead_end)
-    assert explanation.verdict is Verdict.DEADLOCKED
-    assert EXIT[explanation.verdict] == 7
-    assert explanation.waits_for[0].startswith(
-        "the watchdog stopped the run, which would be waiting still: the run can"
-    )
+    assert (explanation.verdict, explanation.before) == (Verdict.STOPPED, Verdict.DEADLOCKED)
+    assert EXIT[explanation.verdict] == 1
+    assert explanation.waits_for[0].startswith("the run was stopped after 0 steps: Deadlocked: the run can")
     assert "led here by what it answered to select" in explanation.waits_for[0]
     assert "selects none of the 4 groups that are ready" in explanation.root
 

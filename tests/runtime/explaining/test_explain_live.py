@@ -35,7 +35,7 @@ from specs.world import World
 STEP: dict[str, Any] = {
     "step": 2, "time_s": 9.0, "unfiltered_reward": 0.25, "reward": 0.3, "zero_variance_fraction": 0.5, "selected": 4,
     "charged": 0, "filtered_prompt_groups": 3, "staleness_mean": 0.5, "generation_tokens_per_s": 1234.0,
-    "trainer_idle_share": 0.1,
+    "trainer_idle_share": 0.1, "trained_tokens": 100,
 }  # fmt: skip
 
 

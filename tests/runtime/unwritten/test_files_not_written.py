@@ -22,16 +22,20 @@ from tracing_helpers import open_for, traced_world
 from typer.testing import CliRunner
 
 from fsm.core import Core
+from fsm.errors import ConfigError
 from fsm.events import Begin
 from fsm.setup import set_up
 from runtime.actors.saving import saving
 from runtime.cli import app
+from runtime.driving import _Heard, _outcome_without_controller
 from runtime.durable import write_json_aside
 from runtime.messages import Message, Notice
 from runtime.metric_writers import JsonlWriter, close_writers, open_writers
 from runtime.metrics import StepMeter
+from runtime.models.prepare import prepare_model
 from runtime.preflight import output_problems
 from runtime.run_recorder import RunRecorder
+from runtime.settings import load_settings
 from runtime.tracing.config import TraceConfig
 from runtime.tracing.header import make_header
 from runtime.tracing.moment import state_at
@@ -218,6 +222,22 @@ def test_a_checkpoint_that_is_refused_leaves_the_last_one_and_no_half(tmp_path: 
     ):
         save_file({"weights": np.zeros(10_000, np.float32)}, staged / "model.safetensors")
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-000001-step-00000004"]
+
+
+def test_a_model_that_can_t_be_written_at_the_start_is_named_and_leaves_nothing(tmp_path: Path) -> None:
+    settings = load_settings(None, ["warmup.steps=1"])
+    with (
+        files_up_to(1_000),
+        pytest.raises(FileNotWritten, match=r"model could not be written: .*the run has not begun"),
+    ):
+        prepare_model(settings, tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("error", [FileNotWritten(Path("trace.jsonl"), "No space left", "x"), ConfigError("no module")])
+def test_what_an_actor_refuses_before_the_run_begins_is_a_refusal(error: Exception) -> None:
+    with pytest.raises(ConfigError, match=f"the run cannot start: {error}"):
+        _outcome_without_controller(_Heard(1.0), error)
 
 
 def test_a_run_whose_checkpoint_is_refused_goes_on_and_writes_the_next(tmp_path: Path) -> None:
