@@ -14,8 +14,8 @@ other; for that it must be known whose fault it was.
 
 What a neighbour's fault has interrupted is made again, with its whole time.
 
-Pools of other packages (concurrent.futures, pebble) have one task a process, and a hundred verdicts that wait for a judge
-would be a hundred interpreters; and they import the main module again, which in Ray's workers is Ray.
+Pools of other packages (concurrent.futures, pebble) have one task a process, so that a hundred verdicts which wait for
+a judge would be a hundred interpreters; and they import the main module again, which in Ray's workers is Ray.
 
 wire     messages between the pool and its processes
 process  what runs in a process
