@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
 
-from fsm import answers, pages
+from fsm import answers, pages, snapshot_form
 from fsm.admission_gate import AdmissionGate, GateState
 from fsm.core import Core, Transition
 from fsm.effects import ClosedStep
@@ -21,7 +21,7 @@ from fsm.run import Run, RunState
 from fsm.samplers.builtin import InOrder, ReadyFirst
 from fsm.setup import Setup
 from fsm.shortfall_ledger import LedgerState, ShortfallLedger
-from fsm.snapshot_form import FORMAT, require_agreement, require_form, require_lists, require_whole
+from fsm.snapshot_form import FORMAT, require_agreement, require_form, require_lists
 from fsm.source import Source, SourceState
 from fsm.spare_pool import PoolState, SparePool
 from fsm.state import Budgets, Counts, GroupClass, Queue, State
@@ -80,9 +80,9 @@ def restore(
     core = make_core(setup, observer=observer)
     beyond = _replaced_beyond(saved, setup.limits.max_replacements)
     _take_up(core, _capped(saved, setup.limits.max_replacements) if beyond else saved)
-    require_whole(saved, core.state, core.limits)
     if incarnation is None:
         incarnation = saved["incarnation"] + 1
+    snapshot_form.require_whole(saved, core.state, core.limits)
     core.book.incarnation = incarnation
     changed = _changes(setup, saved)
     if changed:
