@@ -252,3 +252,12 @@ def test_a_run_that_is_over_is_reinstated_whatever_ended_it(sampler: str, ending
         return
     written = saved(world)
     assert json.loads(json.dumps(snapshot(reinstate(world.setup, written)))) == written
+
+
+def test_a_snapshot_with_its_last_steps_alone_as_a_trace_has_it_is_reinstated_and_not_resumed() -> None:
+    world, written = a_snapshot(moves=30)
+    assert len(written["closed"]) >= 2
+    last = {**written, "closed": written["closed"][1:]}
+    assert reinstate(world.setup, last, closed_before=1).state == world.core.state
+    with pytest.raises(IllegalSnapshot, match=f"closed has {len(last['closed'])} steps.*expected: steps 0 to"):
+        restore(world.setup, last)
