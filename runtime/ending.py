@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fsm.core import Core
-from fsm.errors import BudgetExceeded, EvenstepError, InvariantBroken, RunStopped
+from fsm.errors import BudgetExceeded, EvenstepError, InvariantBroken, RunStopped, SamplerError
 from fsm.snapshot import Json
 from fsm.trainer import TrainerState
 from runtime.actors.fleet import Fleet
@@ -122,9 +122,14 @@ async def keep(life: Life, end: End, kept: Kept, output: Path, settings: Setting
 def _snapshot_to_save(life: Life, end: End) -> Json | None:
     """None for that of now.
 
-    A prompt that overspends a budget is dropped, but not charged (L7): a run that goes on must try it again.
+    A prompt that overspends a budget is dropped, but not charged (L7), nor is one that a sampler fails to charge: a run
+    that goes on must try it again.
     """
-    return life.before_stop if isinstance(end.error, BudgetExceeded) else None
+    before = life.before_stop
+    if before is None or not isinstance(end.error, BudgetExceeded | SamplerError):
+        return None
+    same_weights = before["state"]["trainer"][1] == life.control.core.state.trainer.version
+    return before if same_weights else None
 
 
 def _wants_checkpoint(core: Core, end: End, recorder: RunRecorder, kept: Kept) -> bool:

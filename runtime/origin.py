@@ -26,8 +26,8 @@ _COMPARED = ("seed", "shuffle", "held_out_fraction", "prompt_template", "chat", 
 """Keys of the data block that decide which prompts a run sees, in which order, and as which text."""
 _HASH = "the hash of the"
 """How the names of hashes begin."""
-_PLACES = ("path", "validation_path")
-"""Keys of a task that say where its data lies; the prompts' hash says what it is."""
+_FREE = ("path", "validation_path", "verdict_timeout_s")
+"""Keys of a task that a resume may change: where its data lies (the prompts' hash says what it is), and deadlines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def differences(saved: Json, here: Json) -> Iterator[str]:
 
 def _data(data: DataConfig, task: Task) -> Json:
     block = data.model_dump(mode="json")
-    options = {f"data.task.{key}": value for key, value in block["task"].items() if key not in _PLACES}
+    options = {f"data.task.{key}": value for key, value in block["task"].items() if key not in _FREE}
     return {
         **options,
         **{f"data.{key}": block[key] for key in _COMPARED},
