@@ -8,6 +8,7 @@ from explaining_helpers import Recorded, config_of, explained_run, recorded, rec
 
 from fsm.errors import Deadlocked
 from fsm.events import DeadEndReached
+from runtime.explaining.explanation import EXIT
 from runtime.explaining.finding import Verdict
 from runtime.tracing.reader import open_trace
 from runtime.tracing.records import TransitionRecord
@@ -22,9 +23,11 @@ def to_the_dead_end(run: Recorded) -> None:
     run.world.apply(DeadEndReached())
 
 
-def test_the_error_comes_first_and_then_why_it_was_deadlocked(tmp_path: Path) -> None:
+def test_it_is_deadlocked_and_the_error_comes_first(tmp_path: Path) -> None:
     explanation = recorded(tmp_path / "trace.jsonl", config_of(SAMPLER, 2), to_the_dead_end)
-    assert explanation.before is Verdict.DEADLOCKED
+    assert (explanation.verdict, explanation.before) == (Verdict.STOPPED, Verdict.DEADLOCKED)
+    assert EXIT[explanation.verdict] == 1
+    assert explanation.waits_for[0].startswith("the run was stopped after 0 steps: Deadlocked: the run can")
     assert "led here by what it answered to select" in explanation.waits_for[0]
     assert "selects none of the 4 groups that are ready" in explanation.root
 
