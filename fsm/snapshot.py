@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
 
-from fsm import answers, pages, snapshot_form
+from fsm import answers, pages
 from fsm.admission_gate import AdmissionGate, GateState
 from fsm.core import Core, Transition
 from fsm.effects import ClosedStep
@@ -82,7 +82,6 @@ def restore(
     _take_up(core, _capped(saved, setup.limits.max_replacements) if beyond else saved)
     if incarnation is None:
         incarnation = saved["incarnation"] + 1
-    snapshot_form.require_whole(saved, core.state, core.limits)
     core.book.incarnation = incarnation
     changed = _changes(setup, saved)
     if changed:

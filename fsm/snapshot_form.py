@@ -234,24 +234,11 @@ def require_agreement(saved: Mapping[str, Any], state: State, book: Book, limits
     then = limits._replace(size=size, max_replacements=max(limits.max_replacements, _most_replacements(state)))
     for fault in faults(_with_todays_floor(state, then), then, book.roster):
         raise illegal("the state", f"contradicts itself or the groups that are listed ({fault})", "the same counts")
-
-
-def require_whole(saved: Mapping[str, Any], state: State, limits: Limits) -> None:
-    """Nothing of the run is missing, so that it may be resumed; a trace has less, and runs in which something is wrong.
-
-    Raises IllegalSnapshot.
-    """
-    version, closed, size = state.trainer.version, saved["closed"], saved["num_prompts_per_step"]
-    if len(closed) != version:
-        raise illegal("closed", f"has {len(closed)} steps", f"all {version} closed steps")
-    trained = sum(step[1] for step in closed)
-    if trained != state.tally.trained:
-        raise illegal("state.tally.trained", f"is {state.tally.trained}", f"the {trained} groups of closed steps")
     running = state.run.status is RunState.RUNNING  # a run that a loss stopped charged no step for it
-    if running and saved["sampler"] in GATED and not slots_accounted(state, limits._replace(size=size)):
+    if running and saved["sampler"] in GATED and not slots_accounted(state, then):
         raise illegal(
             "state.gate.dispatch_index",
-            f"is {state.gate.dispatch_index} at version {version}",
+            f"is {state.gate.dispatch_index} at version {state.trainer.version}",
             f"as many slots admitted as are in hand, selected or charged: {state.tally}, {size} a step (X2)",
         )
 
@@ -362,10 +349,13 @@ def _ledgers(state: State, size: int) -> Iterator[Problem]:
 
 def _steps(saved: Mapping[str, Any], state: State) -> Iterator[Problem]:
     """The closed steps, and how far the open one is."""
-    version, chunk = state.trainer.version, saved["chunk"]
+    version, tally, chunk = state.trainer.version, state.tally, saved["chunk"]
     steps = [closed[0] for closed in saved["closed"]]
-    if steps != list(range(version - len(steps), version)):
-        yield "closed", f"has {len(steps)} steps, {steps[-3:]} at its end", f"steps up to {version - 1}, in order"
+    if steps != list(range(version)):
+        yield "closed", f"has {len(steps)} steps, {steps[-3:]} at its end", f"steps 0 to {version - 1}, in order"
+    trained = sum(closed[1] for closed in saved["closed"])
+    if trained != tally.trained:
+        yield "state.tally.trained", f"is {tally.trained}", f"the {trained} groups selected into closed steps"
     if version > state.gate.dispatch_index + 1:
         yield "state.trainer.version", f"is {version}", f"at most {state.gate.dispatch_index + 1}, the batches admitted"
     if state.queue.groups == 0 and state.queue != Queue():
