@@ -66,8 +66,10 @@ def snapshot(core: Core) -> Json:
 def for_other_data(saved: Json) -> Json:
     """C3: a snapshot to go on from with other data, as `restore` takes it; `saved` is left as it is.
 
-    The other data's prompts get the numbers from the first on that the old data has not reached.
+    The other data's prompts get the numbers from the first on that the old data has not reached. Raises IllegalSnapshot
+    as `restore` does.
     """
+    require_form(saved)
     source = _source_from_json(saved["state"]["source"])
     first_prompt = saved.get("first_prompt", 0) + position(source, saved["prompts_per_epoch"])
     return {**saved, "first_prompt": first_prompt, "other_data": True}

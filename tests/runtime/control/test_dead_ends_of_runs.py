@@ -16,6 +16,7 @@ from fsm.samplers.builtin import InOrder
 from fsm.samplers.protocol import Admission
 from fsm.state import GroupClass, View
 from runtime.answers import Order
+from runtime.watchdog import watch
 
 
 class ChargesNone(InOrder):
@@ -61,20 +62,21 @@ def loses_the_first_and_hangs(order: Order, tried: int) -> str:
     return {0: "infra", 1: "hang"}.get(order.attempt.prompt, "good")
 
 
-async def lived(given: dict[str, Any], prompts: int, fleet: FakeFleet, *, stalls: int = 0) -> Run:
-    """A run to its end; one that is only warned of is found to stall so often, and is interrupted then."""
+async def watched(given: dict[str, Any], prompts: int, fleet: FakeFleet, *, warned_s: float | None = None) -> Run:
+    """A run with its watchdog on, to its end; one that is only warned of is interrupted after that time."""
     run = Run(given, prompts, fleet)
     going = asyncio.create_task(run.go(60.0))
     await asyncio.sleep(0)
-    if stalls:
+    watchdog = run.core.setup.config.async_rl.stall_watchdog
+    watching = asyncio.create_task(watch(watchdog, lambda: run.control.progress_s, run.pumps.clock.stalled))
+    if warned_s is not None:
         while not run.recorder.dead_ends:
             await asyncio.sleep(0.01)
-        for _ in range(stalls):
-            run.pumps.clock.stalled(4_000.0)
-            await asyncio.sleep(0.01)
+        await asyncio.sleep(warned_s)
         assert not run.control.over, "it goes on waiting"
         run.control.interrupt()
     await going
+    watching.cancel()
     return run
 
 
@@ -91,7 +93,7 @@ async def lived(given: dict[str, Any], prompts: int, fleet: FakeFleet, *, stalls
 def test_what_can_never_go_on_is_stopped_at_once_by_an_error_that_names_the_sampler(
     sampler: str, window: int, prompts: int, play: Any, method: str
 ) -> None:
-    run = asyncio.run(lived(config(sampler, window), prompts, FakeFleet(play)))
+    run = asyncio.run(watched(config(sampler, window), prompts, FakeFleet(play)))
     assert isinstance(run.core.error, Deadlocked)
     assert status(run.core.state) == "stopped"
     said = str(run.core.error)
@@ -103,8 +105,8 @@ def test_what_can_never_go_on_is_stopped_at_once_by_an_error_that_names_the_samp
 
 @pytest.mark.parametrize("action", ["warn", "abort"])
 def test_warn_tells_once_and_keeps_the_run_whatever_the_stall_watchdog_would_do(action: str) -> None:
-    given = config("ChargesNone", 1, on_deadlock="warn", stall_action=action)
-    run = asyncio.run(lived(given, 4, FakeFleet(loses_the_first), stalls=3))
+    given = config("ChargesNone", 1, on_deadlock="warn", stall_action=action, stall_timeout_s=0.05, interval_s=0.05)
+    run = asyncio.run(watched(given, 4, FakeFleet(loses_the_first), warned_s=0.3))
     assert run.core.error is None
     [said] = run.recorder.dead_ends
     assert "charge_step_for_lost_group" in said
@@ -113,7 +115,7 @@ def test_warn_tells_once_and_keeps_the_run_whatever_the_stall_watchdog_would_do(
 
 
 def test_a_run_that_goes_on_is_not_looked_at_twice() -> None:
-    run = asyncio.run(lived(config("ChargesNone"), 6, FakeFleet()))
+    run = asyncio.run(watched(config("ChargesNone"), 6, FakeFleet()))
     assert status(run.core.state) == "completed"
     assert run.core.error is None
     assert DeadEndReached not in [type(each.event) for each in run.transitions]
