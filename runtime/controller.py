@@ -343,6 +343,8 @@ class Controller:
         """Validate, and run the core to its end."""
         version = life.control.core.state.trainer.version
         life.accuracy_before = await self._validate(life, "before", "the first validation", version)
+        if self._cut.done():
+            raise self._cut.result()
         self._phase = None
         gc.freeze()  # what is there by now stays for the run, and going through it would stop the loop for 30 ms
         life.began_s, began_cpu_s = time.monotonic(), time.process_time()

@@ -16,7 +16,7 @@ from runtime.actors.fleet import Fleet
 from runtime.actors.trainer_group import TrainerGroup
 from runtime.checkpoint_names import CHECKPOINTS
 from runtime.control import Control
-from runtime.failures import failure_of
+from runtime.failures import InterruptedAtStart, failure_of
 from runtime.messages import Outcome, Status
 from runtime.pumps.pumps import Pumps
 from runtime.run_recorder import RunRecorder
@@ -75,7 +75,7 @@ async def ended_by(work: Coroutine[Any, Any, None], control: Control) -> End:
     """How a part of the run ended: what it raised, or else what the core says."""
     try:
         await work
-    except Interrupted:
+    except (Interrupted, InterruptedAtStart):
         return End("interrupted", None)
     except RunStopped as error:
         return End("stopped", error)

@@ -240,42 +240,29 @@ def test_one_interrupt_ends_a_run_whose_ray_does_not_answer(process: str, tmp_pa
     assert steps_of(ended) >= 3
 
 
-def test_the_watchdog_ends_a_first_validation_that_hangs(tmp_path: Path) -> None:
-    def deaf(run: Run) -> None:
-        run.wait_for("loading the model")
+@pytest.mark.parametrize(
+    ("before", "phase", "steps"),
+    [("loading the model", "the first validation", 0), ("held-out accuracy", "the final validation", 3)],
+)
+def test_the_watchdog_ends_a_validation_that_hangs_and_what_was_trained_is_kept(
+    before: str, phase: str, steps: int, tmp_path: Path
+) -> None:
+    def deafen(run: Run) -> None:
+        run.wait_for(before)
         run.stop_actor("ray::GenerationWorker.evaluate")
         run.wait_for("run stopped")
 
     ended = train(
         tmp_path / "run",
-        deaf,
+        deafen,
         grpo__max_num_steps=3,
         validation__rollouts_per_prompt=64,
         async_rl__stall_watchdog="{stall_timeout_s: 25, stall_action: abort}",
         async_rl__rollout_failure__rollout_timeout_s="null",
     )
     is_gone(ended, 1, "stopped")
-    assert re.search(r"run stopped: no progress for \d+ s, .*the first validation is under way", ended.text)
-    kept_everything(ended, tmp_path / "run", 0)
-
-
-def test_the_watchdog_ends_a_final_validation_that_hangs_and_what_was_trained_is_kept(tmp_path: Path) -> None:
-    def deaf(run: Run) -> None:
-        run.wait_for("held-out accuracy")
-        run.stop_actor("ray::GenerationWorker.evaluate")
-        run.wait_for("run stopped")
-
-    ended = train(
-        tmp_path / "run",
-        deaf,
-        grpo__max_num_steps=3,
-        validation__rollouts_per_prompt=64,
-        async_rl__stall_watchdog="{stall_timeout_s: 25, stall_action: abort}",
-        async_rl__rollout_failure__rollout_timeout_s="null",
-    )
-    is_gone(ended, 1, "stopped")
-    assert "the final validation is under way" in ended.text
-    kept_everything(ended, tmp_path / "run", 3)
+    assert re.search(rf"run stopped: no progress for \d+ s, .*{phase} is under way", ended.text)
+    kept_everything(ended, tmp_path / "run", steps)
 
 
 def test_a_run_whose_data_is_used_up_completes_with_its_last_weights(tmp_path: Path) -> None:
@@ -298,7 +285,21 @@ def test_a_run_that_a_budget_stops_tells_the_budget_first_and_keeps_its_last_wei
     assert ended.summary is not None
     assert "max_skipped_prompts" in ended.summary["error"]
     assert re.search("^run stopped: .*max_skipped_prompts", ended.text, re.MULTILINE)
-    kept_everything(ended, tmp_path / "run", steps_of(ended))
+    steps = steps_of(ended)
+    kept_everything(ended, tmp_path / "run", steps)
+    ended = train(
+        tmp_path / "run",
+        lambda run: None,
+        "--resume",
+        grpo__max_num_steps=steps + 2,
+        generation__max_prompt_tokens=4,
+        data__validation_size=0,
+        async_rl__rollout_failure__max_skipped_prompts=2000,
+        async_rl__rollout_failure__min_step_batch_fraction=0.01,
+    )
+    is_gone_after_its_end(ended, 0, "completed")
+    assert re.search(rf"going on from .*, after {steps} steps", ended.text)
+    assert steps_of(ended) == steps + 2
 
 
 def test_a_run_whose_trainer_is_killed_fails_in_one_line_and_names_the_checkpoint_before(tmp_path: Path) -> None:
