@@ -186,8 +186,8 @@ class StallWatchdogConfig(Strict):
     )
     stall_action: Literal["warn", "abort"] = Field(
         default="warn",
-        description="Warn, or stop the run, with the explanation of the wait. With abort stall_timeout_s is at least "
-        "what the deadline and the retries of one prompt allow.",
+        description="Warn, or stop the run, with the explanation of the wait; abort needs a stall_timeout_s of at "
+        "least what the deadline and the retries of one prompt allow.",
     )
     on_deadlock: Literal["stop", "warn"] = Field(
         default="stop",
