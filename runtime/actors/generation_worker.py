@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from itertools import count, cycle
@@ -151,7 +151,7 @@ class GenerationWorker:
 
         Raises RayActorError when it has died RATING_TRIES times.
         """
-        asked = [(group.index, [sample.turns for sample in group.samples]) for group in groups]
+        asked = to_be_rated(groups)
         backoff = self._settings.async_rl.rollout_failure
         for tried in count(1):
             try:
@@ -203,9 +203,7 @@ class GenerationWorker:
             return answers
         generated = time.perf_counter()
         try:
-            scored: Scored = await next(self._reward_workers).score.remote(
-                [(group.index, [sample.turns for sample in group.samples]) for _, group, _ in rated]
-            )
+            scored: Scored = await next(self._reward_workers).score.remote(to_be_rated(group for _, group, _ in rated))
         except RayActorError as error:
             lost = f"a reward worker died: {error}"
             return [*answers, *(Failed(order.attempt, FailureKind.INFRA, lost) for order, _, _ in rated)]
@@ -252,6 +250,11 @@ class GenerationWorker:
             generation_s=generation_s,
             reward_s=reward_s,
         )
+
+
+def to_be_rated(groups: Iterable[SampledGroup]) -> list[tuple[int, list[tuple[str, ...]]]]:
+    """What a reward worker is asked about groups: the task's item, and what each sibling said in its turns."""
+    return [(group.index, [sample.turns for sample in group.samples]) for group in groups]
 
 
 def _group(sampled: SampledGroup, receipt: GroupReceipt) -> RolloutGroup:

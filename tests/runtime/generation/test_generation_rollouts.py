@@ -169,7 +169,8 @@ def test_a_turn_of_the_environment_may_fill_the_prompt_to_its_last_token(
     class Exact(Guessing):
         def respond(self, index: int, turns: Sequence[str]) -> str | None:
             opening = len(job(self, codec).request.prompt_token_ids)
-            return "?" * (40 - opening - len(codec.encode_turn(turns[0]))) if len(turns) == 1 else None
+            answer = len(codec.encode_turn(turns[0])) + 1  # its stop token is not in the text
+            return "?" * (40 - opening - answer) if len(turns) == 1 else None
 
     group = asyncio.run(sampled(model, Exact(), codec))
     continued = [sample for sample in group.samples if len(sample.turns) == 2]

@@ -12,7 +12,9 @@ import pytest
 from architecture_helpers import save
 from transformers import PreTrainedTokenizerBase
 
+from runtime.actors.generation_worker import to_be_rated
 from runtime.actors.policy_host import PolicyHost
+from runtime.actors.reward_worker import RewardWorker
 from runtime.generation.config import GenerationConfig
 from runtime.generation.engine import GeneratedSequence, GroupRequest, Sampling
 from runtime.generation.load import load_torch_engine
@@ -219,8 +221,9 @@ def test_the_policy_host_stops_at_what_generation_config_names_in_validation_as_
 
     async def evaluate() -> int:
         async with AsyncExitStack() as stack:
-            host = await PolicyHost.open(run, model, stack)
-            await host.evaluate("before", range(16))
+            host = await PolicyHost.open(run, model, 0, stack)
+            rewards = RewardWorker(run.data, 1, 1)
+            await host.evaluate("before", range(16), lambda groups: rewards.score(to_be_rated(groups), "validation"))
             return host._engine.health().generated_tokens
 
     # Nearly every first token ends a completion of 16, but for <pad> and <unk>.

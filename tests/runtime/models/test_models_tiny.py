@@ -10,6 +10,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from runtime.actors.generation_worker import to_be_rated
+from runtime.actors.reward_worker import RewardWorker
 from runtime.generation.config import GenerationConfig, TorchEngineConfig
 from runtime.generation.evaluate import evaluate
 from runtime.generation.load import load_torch_engine
@@ -94,12 +96,15 @@ def test_warm_up_reaches_some_accuracy_the_same_one_each_time(tmp_path: Path) ->
     generation = GenerationConfig(max_new_tokens=10, engine=TorchEngineConfig(max_batch_sequences=128))
     engine = load_torch_engine(tmp_path, generation, stop_token_ids=[tokenizer.eos_token_id])
 
+    rewards = RewardWorker(data, 1, 1)
+
     async def accuracy() -> float:
         async with EngineLoop(engine) as loop:
             result = await evaluate(
                 loop,
                 validation,
                 make_codec(tokenizer, data),
+                lambda groups: rewards.score(to_be_rated(groups), "validation"),
                 indices=range(validation.num_prompts),
                 sampling=generation.sampling(),
                 seed=0,
