@@ -102,11 +102,11 @@ def test_a_sampler_that_is_slow_and_does_answer_is_undetermined_at_the_bound(tmp
 
 
 def in_a_process_of_its_own(word: Path, code: str) -> int:
-    """The exit code of some lines that know `hangs`, whose watch fires after a second."""
+    """The exit code of some lines that know `hangs`, whose watch fires after three seconds."""
     lines = (
         "import time\nfrom pathlib import Path\nfrom specs import hanging\n"
         "from specs.hanging import Hangs, alive, nobody_asked, watched\n"
-        f"hanging.LOADING_S = hanging.ASKING_S = 1.0\nhangs = Hangs(Path({str(word)!r}), 0.0)\n"
+        f"hanging.LOADING_S = hanging.ASKING_S = 3.0\nhangs = Hangs(Path({str(word)!r}), 0.0)\n"
     )
     ended = subprocess.run(
         [sys.executable, "-c", lines + code], env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=120, check=False
@@ -118,13 +118,13 @@ def in_a_process_of_its_own(word: Path, code: str) -> int:
     ("code", "hung"),
     [
         ("with watched(hangs): time.sleep(600)", True),
-        ("with watched(hangs): pass\ntime.sleep(2)", False),
-        ("with watched(None): time.sleep(2)", False),
-        ("with watched(hangs):\n  for _ in range(6): time.sleep(0.4); alive(0.0)", False),
-        ("with watched(hangs):\n  for _ in range(6): time.sleep(0.4)", True),
-        ("with watched(hangs), nobody_asked(): time.sleep(2)", False),
+        ("with watched(hangs): pass\ntime.sleep(5)", False),
+        ("with watched(None): time.sleep(5)", False),
+        ("with watched(hangs):\n  for _ in range(6): time.sleep(0.8); alive(0.0)", False),
+        ("with watched(hangs):\n  for _ in range(6): time.sleep(0.8)", True),
+        ("with watched(hangs), nobody_asked(): time.sleep(5)", False),
         ("with watched(hangs):\n  with nobody_asked(): pass\n  time.sleep(600)", True),
-        ("alive(0.0)\ntime.sleep(2)", False),
+        ("alive(0.0)\ntime.sleep(5)", False),
     ],
 )
 def test_a_process_ends_itself_where_what_is_watched_does_not_come_back(tmp_path, code, hung):
@@ -134,7 +134,7 @@ def test_a_process_ends_itself_where_what_is_watched_does_not_come_back(tmp_path
     found = hang_in(word)
     assert (found is not None) is hung
     if found is not None:
-        assert found.within_s == 1.0
+        assert found.within_s == 3.0
         assert found.method == "", "no sampler was asked"
 
 
