@@ -6,8 +6,8 @@ begins (`answers.resume`, `answers.regenerate`).
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 from fsm import answers, pages
@@ -100,7 +100,8 @@ def restore(
     _take_up(core, capped)
     require_agreement(capped, core.state, core.book, core.limits)
     if ended is not RunState.RUNNING:
-        if saved["sampler"] in GATED and not slots_accounted(core.state, core.limits):
+        then = core.limits._replace(size=saved["num_prompts_per_step"])
+        if saved["sampler"] in GATED and not slots_accounted(core.state, then):
             raise IllegalSnapshot(
                 "the snapshot is of a run that a budget stopped, taken after the prompt was dropped, and no step was "
                 "charged for its slot (L7): take it when the core calls `before_stop`, or resume from an earlier one"
@@ -230,8 +231,16 @@ def _capped(saved: Json, most: int) -> Json:
         return [*group_class[:_REPLACEMENTS], replacements, *group_class[_REPLACEMENTS + 1 :]]
 
     groups = {place: [[*group[:-1], capped(group[-1])] for group in saved[place]] for place in _IN_FLIGHT}
-    counts = {place: [capped(entry) for entry in saved["state"][place]] for place in _IN_FLIGHT}
+    counts = {place: _merged(map(capped, saved["state"][place])) for place in _IN_FLIGHT}
     return {**saved, **groups, "state": {**saved["state"], **counts}}
+
+
+def _merged(rows: Iterable[list[int]]) -> list[list[int]]:
+    """Classes and their groups, each class once and in order."""
+    groups: Counter[tuple[int, ...]] = Counter()
+    for *group_class, count in rows:
+        groups[tuple(group_class)] += count
+    return [[*group_class, count] for group_class, count in sorted(groups.items())]
 
 
 def _group_to_json(group: Group) -> list[Any]:

@@ -317,7 +317,7 @@ def _loaded(path: Path, refuse: Callable[[Path, Json], None]) -> Checkpoint:
         ) from error
 
 
-def _looks_whole(path: Path) -> bool:
+def looks_whole(path: Path) -> bool:
     """All files are there with their sizes; their contents are not read."""
     try:
         _refuse_other_files(path, _read_manifest(path)["files"])
@@ -335,4 +335,4 @@ def _retire(directory: Path, keep: int) -> None:
             os.rename(path, doomed)
             shutil.rmtree(doomed)
         else:
-            whole += _looks_whole(path)
+            whole += looks_whole(path)

@@ -242,9 +242,9 @@ class Controller:
         await fleet.load(await trainer.publish(core.state.trainer.version))
         self._progressed()
         control = Control(core)
-        life = Life(
-            control, self._make_pumps(control, trainer, fleet, Rows(plane), recorder), trainer, fleet, recorder, trace
-        )
+        pumps = self._make_pumps(control, trainer, fleet, Rows(plane), recorder)
+        went_on_from = None if plan.resume is None else plan.resume.checkpoint
+        life = Life(control, pumps, trainer, fleet, recorder, trace, went_on_from)
 
         def before_stop() -> None:
             life.before_stop = snapshot(core)
@@ -345,7 +345,7 @@ class Controller:
         life.accuracy_before = await self._validate(life, "before", "the first validation", version)
         if self._cut.done():
             raise self._cut.result()
-        self._phase = None
+        self._phase, life.ran = None, True
         gc.freeze()  # what is there by now stays for the run, and going through it would stop the loop for 30 ms
         life.began_s, began_cpu_s = time.monotonic(), time.process_time()
         try:

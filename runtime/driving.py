@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fsm.errors import ConfigError
+from fsm.errors import ConfigError, EvenstepError, RunStopped
+from runtime.checkpoint_names import CHECKPOINTS, list_checkpoints
 from runtime.explaining.live import Standing
 from runtime.failures import InterruptedAtStart, RunFailed, failure_of
-from runtime.messages import Ending, Message, Notice, Outcome, StepDone
+from runtime.messages import Ending, Message, Notice, Outcome, Status, StepDone
 from runtime.models.errors import UnsupportedModel
 from runtime.processes import within
 from runtime.saving import CLOSING_SHARE, HEARING_SHARE
@@ -61,7 +63,7 @@ class _Heard:
         return None if self.deadline_s is None else max(self.deadline_s - time.monotonic(), 0.0)
 
 
-class _NoOutcome(Exception):
+class _NoOutcome(EvenstepError):
     """The controller does not tell the end of the run, or nobody waits for it."""
 
 
@@ -103,7 +105,7 @@ def _drive(plan: RunPlan, shared: SharedOutput, listener: Listener) -> Outcome:
             except KeyboardInterrupt:
                 raise _NoOutcome("the run was interrupted again, and its end was not waited for") from None
     except (RayError, _NoOutcome) as error:
-        return _outcome_without_controller(heard, error)
+        return _outcome_without_controller(heard, error, next(iter(list_checkpoints(plan.output / CHECKPOINTS)), None))
     finally:
         dumping.close()
         within(CLOSING_SHARE * timeout_s, lambda: ray.kill(controller))
@@ -128,24 +130,25 @@ def _hear_out(stream: Any, heard: _Heard, listener: Listener) -> Outcome:
             listener(message)
 
 
-def _outcome_without_controller(heard: _Heard, error: Exception) -> Outcome:
-    """What is known of the end of a run whose controller died, or is silent.
+def _outcome_without_controller(heard: _Heard, error: Exception, checkpoint: Path | None) -> Outcome:
+    """What is known of the end of a run whose controller died, or is silent; `checkpoint` is the newest on the disk.
 
     Raises RunFailed, InterruptedAtStart or a ConfigError where the run had not begun.
     """
     failure = failure_of(error)
     if heard.ending is not None:
         return replace(heard.ending, lost=(*heard.ending.lost, failure.says))
+    status: Status = "stopped" if isinstance(failure.cause, RunStopped) else "failed"
     if not heard.began and isinstance(failure.cause, ConfigError | UnsupportedModel | FileNotWritten):
         raise ConfigError(f"the run cannot start: {failure.says.removeprefix('the run cannot start: ')}")
     if not heard.began:
         raise (
             InterruptedAtStart
             if heard.interrupted or isinstance(failure.cause, InterruptedAtStart)
-            else RunFailed(failure.says, failure.traceback)
+            else RunFailed(failure.says, failure.traceback, status)
         )
     return Outcome(
-        status="interrupted" if heard.interrupted else "failed",
+        status="interrupted" if heard.interrupted else status,
         error=None if heard.interrupted else failure.says,
         lost=(failure.says,) if heard.interrupted else (),
         accuracy_before=None,
@@ -160,7 +163,7 @@ def _outcome_without_controller(heard: _Heard, error: Exception) -> Outcome:
         worker_restarts=0,
         steps_without_tokens=heard.steps_without_tokens,
         trace=None,
-        checkpoint=None,
+        checkpoint=checkpoint,
         model=None,
-        traceback=failure.traceback,
+        traceback=None if isinstance(error, _NoOutcome) else failure.traceback,
     )

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fsm.core import Core
 from fsm.errors import BudgetExceeded, EvenstepError, InvariantBroken, RunStopped, SamplerError
 from fsm.snapshot import Json
 from fsm.trainer import TrainerState
@@ -48,6 +47,10 @@ class Life:
     fleet: Fleet
     recorder: RunRecorder
     trace: Path | None
+    went_on_from: Path | None
+    """The checkpoint that a resumed run goes on from."""
+    ran: bool = False
+    """The core has begun: before, a resumed core is neither what it was nor what it will be."""
     before_stop: Json | None = None
     """The core's snapshot before the event that stopped it; None where none did."""
     accuracy_before: float | None = None
@@ -92,7 +95,9 @@ async def keep(life: Life, end: End, kept: Kept, output: Path, settings: Setting
     `saving` is called as it gets on. Both are taken between two optimizer steps. Where a step under way failed, its
     weights may be half a step's, and the last checkpoint is what there is.
     """
-    still_s = SAVING_SHARE * settings.cluster.shutdown_timeout_s
+    pumps = life.pumps
+    usual_s = max(pumps.training.longest_s, pumps.sync.longest_save_s)
+    still_s = max(SAVING_SHARE * settings.cluster.shutdown_timeout_s, 2.0 * usual_s)
     core = life.control.core
     if end.status == "failed" and core.state.trainer.status is TrainerState.FINISHING:
         kept.lost.append(
@@ -100,7 +105,7 @@ async def keep(life: Life, end: End, kept: Kept, output: Path, settings: Setting
             "have been half done"
         )
         return
-    if settings.checkpointing.enabled and _wants_checkpoint(core, end, life.recorder, kept):
+    if settings.checkpointing.enabled and _wants_checkpoint(life, end, kept):
         directory = output / CHECKPOINTS
         try:
             save = life.pumps.sync.checkpoint(_snapshot_to_save(life, end))
@@ -132,16 +137,19 @@ def _snapshot_to_save(life: Life, end: End) -> Json | None:
     return before if same_weights else None
 
 
-def _wants_checkpoint(core: Core, end: End, recorder: RunRecorder, kept: Kept) -> bool:
+def _wants_checkpoint(life: Life, end: End, kept: Kept) -> bool:
     """Not where the last one is of this very end; not of a core that is wrong, nor of an unfinished step."""
-    trainer = core.state.trainer
+    trainer = life.control.core.state.trainer
+    if life.went_on_from is not None and not life.ran:
+        kept.checkpoint = life.went_on_from
+        return False
     if isinstance(end.error, InvariantBroken):
         kept.lost.append("no checkpoint was written of a state that breaks a rule")
         return False
     if trainer.status is TrainerState.FINISHING:
         kept.lost.append(f"no checkpoint was written within the optimizer step {trainer.version}, which is under way")
         return False
-    return end.status != "completed" or recorder.last_checkpoint_step != trainer.version
+    return end.status != "completed" or life.recorder.last_checkpoint_step != trainer.version
 
 
 def outcome_of(life: Life, end: End, kept: Kept) -> Outcome:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from fsm.errors import EvenstepError, InvariantBroken
 from runtime.checkpoint import CheckpointRefused
 from runtime.generation.errors import PolicyNotFinite, RequestRefused
+from runtime.messages import Status
 from runtime.metric_writers import MetricsBackendMissing
 from runtime.models.errors import ModelNotSaved, UnsupportedModel
 from runtime.tasks.errors import DataFailure, TaskError
@@ -23,8 +24,10 @@ _LINE_MAX = 600
 class RunFailed(EvenstepError):
     """A run ended with an error before it had begun: nothing was trained."""
 
-    def __init__(self, says: str, traceback: str | None = None) -> None:
+    def __init__(self, says: str, traceback: str | None = None, status: Status = "failed") -> None:
         super().__init__(says)
+        self.status = status
+        """Stopped, where it was the watchdog (W2)."""
         self.traceback = traceback
         """For whoever mends it; None where the error says what to do."""
 

@@ -74,6 +74,21 @@ def _quietly(call: Callable[[], object]) -> None:
 
 
 @contextmanager
+def uninterrupted() -> Iterator[None]:
+    """What takes a moment and must not be cut short: interrupts by signals are dropped meanwhile."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
 def interrupts_by_signals() -> Iterator[None]:
     """What schedulers and closing terminals send ends a run as Ctrl-C does. Signals belong to the main thread."""
     if threading.current_thread() is not threading.main_thread():
@@ -83,7 +98,8 @@ def interrupts_by_signals() -> Iterator[None]:
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    heard = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, interrupt) for number in heard}  # nohup has SIGHUP ignored
     try:
         yield
     finally:

@@ -9,9 +9,12 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
-from runtime.processes import descendants, end_all, within
+from fsm.errors import ConfigError
+from runtime.failures import RunFailed
+from runtime.processes import Process, descendants, end_all, within
 from runtime.saving import CLOSING_SHARE, TEARDOWN_SHARE
 from runtime.settings import Settings
 
@@ -35,10 +38,15 @@ _PRIVATE_ENVIRONMENT = {
 }
 
 
+STARTS = 3
+"""How often a private cluster is started that does not come up."""
+
+
 @contextmanager
 def ray_session(settings: Settings) -> Iterator[None]:
     """Connect, and leave nothing behind: no process and no file of a private cluster, whatever its processes do (W3).
 
+    Raises ConfigError for a cluster that can't be joined, and RunFailed for a private one that does not come up.
     Ray is imported here, after its environment is set: some of it is read when it is imported.
     """
     cluster = settings.cluster
@@ -52,13 +60,20 @@ def ray_session(settings: Settings) -> Iterator[None]:
     from runtime.actors.naming import logical_cpus
 
     if cluster.address is not None:
-        ray.init(
-            address=cluster.address,
-            namespace=cluster.namespace,
-            runtime_env={"env_vars": PROCESS_ENVIRONMENT},
-            log_to_driver=False,
-            logging_level=logging.WARNING,
-        )
+        try:
+            ray.init(
+                address=cluster.address,
+                namespace=cluster.namespace,
+                runtime_env={"env_vars": PROCESS_ENVIRONMENT},
+                log_to_driver=False,
+                logging_level=logging.WARNING,
+            )
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise ConfigError(
+                f"the run cannot start: cluster.address is {cluster.address}, and no Ray cluster can be joined there "
+                f"({' '.join(str(error).split())}). Start one with `ray start --head` and give its address, or set "
+                f"cluster.address to null for a private one"
+            ) from error
         try:
             yield
         finally:
@@ -67,15 +82,7 @@ def ray_session(settings: Settings) -> Iterator[None]:
     directory = Path(tempfile.mkdtemp(prefix="es-", dir="/tmp"))  # short: Ray's sockets lie in it
     others = set(descendants())
     try:
-        ray.init(
-            namespace=cluster.namespace,
-            num_cpus=cluster.num_cpus or logical_cpus(settings),
-            object_store_memory=cluster.object_store_memory,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.WARNING,
-            _temp_dir=str(directory),
-        )
+        _start_cluster(settings, logical_cpus(settings), directory, others)
         yield
     finally:
         ours = [process for process in descendants() if process not in others]
@@ -84,6 +91,37 @@ def ray_session(settings: Settings) -> Iterator[None]:
         finally:
             end_all(ours, CLOSING_SHARE * cluster.shutdown_timeout_s)
             shutil.rmtree(directory, ignore_errors=True)
+
+
+def _start_cluster(settings: Settings, cpus: int, directory: Path, others: set[Process]) -> None:
+    """A private cluster. Raises RunFailed where none starts, STARTS times in a row.
+
+    Ray gives a node 30 s, which a busy machine may not have. `others` are this process's children of before.
+    """
+    import ray
+
+    cluster = settings.cluster
+    for start in count(1):
+        try:
+            ray.init(
+                namespace=cluster.namespace,
+                num_cpus=cluster.num_cpus or cpus,
+                object_store_memory=cluster.object_store_memory,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.WARNING,
+                _temp_dir=str(directory),
+            )
+        except Exception as error:  # Ray raises no narrower one
+            _shut_down(TEARDOWN_SHARE * cluster.shutdown_timeout_s)
+            end_all([process for process in descendants() if process not in others], 0.0)
+            if start == STARTS:
+                raise RunFailed(
+                    f"Ray did not start, {STARTS} times in a row: {' '.join(str(error).split())} The machine may be "
+                    f"out of memory or far too busy: look at both, and start the run again"
+                ) from error
+        else:
+            return
 
 
 def _shut_down(timeout_s: float) -> None:

@@ -178,11 +178,12 @@ def run_training(settings: Settings, output: Path, *, resume: ResumeRequest | No
                     listener(Notice(notice))
             address = settings.cluster.address
             listener(Notice("starting Ray" if address is None else f"connecting to Ray at {address}"))
-            with memory, ray_session(settings):
+            with memory, ray_session(settings), interrupts_by_signals():  # again: Ray has put its own handlers there
                 outcome = run_on_ray(settings, output, start, listener)
         except KeyboardInterrupt:
             if outcome is None:
                 raise InterruptedAtStart from None
+    with interrupts_by_signals():
         return _result(settings, output, outcome, time.monotonic() - began_s, memory.peak_bytes, listener)
 
 
@@ -216,6 +217,8 @@ def _places(settings: Settings, output: Path, outcome: Outcome, listener: Listen
             places["plot"] = plot_run(output / METRICS_FILE, output / "plot.png")
         except FileNotWritten as error:
             listener(Notice(str(error)))
+        except KeyboardInterrupt:
+            listener(Notice("interrupted: the plot is not drawn"))
     if outcome.traceback is not None:
         try:
             with writing(output / TRACEBACK_FILE, "it is lost"):
@@ -287,8 +290,7 @@ def run_on_ray(settings: Settings, output: Path, start: Start, listener: Listene
                 start.origin,
                 start.resume,
             )
-            with interrupts_by_signals():  # again: Ray has put its own handlers there
-                return drive(plan, listener)
+            return drive(plan, listener)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """What the end of a run saves, within a bound.
 
-A save is waited for as long as it writes, and given up when it stands still.
+A save is waited for as long as it writes, and given up when it stands still for longer than a healthy one may: while
+the trainer finishes what it is at, and while what was written is hashed and flushed, no byte comes.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ STEP_SHARE, SAVING_SHARE, CLOSING_SHARE, HEARING_SHARE, TEARDOWN_SHARE = 0.25, 0
 still; how long generation workers have to end their engines, and reward workers their verifiers; how long the process
 that started the run waits for news of its end; and how long Ray has to shut down before it is killed. Those that
 follow one another add up to less than the whole."""
+HASHED_BYTES_PER_S = 100e6
+"""What was written is hashed and flushed at this rate at least."""
 _LOOKS = 8
 """How often a save is looked at within the time that it may stand still."""
 
@@ -31,23 +34,24 @@ class SaveStoodStill(EvenstepError):
 async def while_it_grows(work: Coroutine[Any, Any, T], folder: Path, still_s: float, tell: Callable[[], None]) -> T:
     """The result of a save into `folder`, which is waited for as long as that grows.
 
-    `tell` is called whenever it has grown. Raises what the save raises, and SaveStoodStill after `still_s` seconds
-    without a byte.
+    `tell` is called as long as it is waited for. Raises what the save raises, and SaveStoodStill after `still_s`
+    seconds without a byte, or what it takes to hash `folder` where that is longer.
     """
     task = asyncio.create_task(work)
     loop = asyncio.get_running_loop()
     size, since_s = bytes_below(folder), loop.time()
     while not (await asyncio.wait([task], timeout=still_s / _LOOKS))[0]:
         now = bytes_below(folder)
+        stood_s = loop.time() - since_s
         if now != size:
             size, since_s = now, loop.time()
-            tell()
-        elif loop.time() - since_s > still_s:
+        elif stood_s > max(still_s, size / HASHED_BYTES_PER_S):
             task.cancel()
             raise SaveStoodStill(
-                f"nothing was written to {folder} for {still_s:.0f} s: the trainer does not answer, or gathers its "
+                f"nothing was written to {folder} for {stood_s:.0f} s: the trainer does not answer, or gathers its "
                 "weights for longer than that; a longer cluster.shutdown_timeout_s waits longer"
             )
+        tell()
     return task.result()
 
 

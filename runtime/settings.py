@@ -303,6 +303,8 @@ def _apply_override(document: dict[str, Any], override: str) -> None:
     keys = dotted.strip().split(".")
     if not equals or not all(keys):
         raise ConfigError(f"--set {override}: allowed is key=value with a dotted key, as in grpo.max_num_steps=100")
+    if not text.strip():
+        raise ConfigError(f"--set {override}: there is no value; write null where none is meant")
     try:
         value = load_yaml(text)
     except yaml.YAMLError as error:

@@ -118,7 +118,7 @@ def print_summary(
     for line in headline(summary, outcome):
         console.print(Text(line), soft_wrap=True)
     if not summary["balance"]:
-        console.print(Text("the balance sheet is not known: the controller died"), soft_wrap=True)
+        console.print(Text("the balance sheet is not known: the controller did not tell it"), soft_wrap=True)
     elif console.is_terminal:
         console.print(_balance_table(summary["balance"]))
     else:

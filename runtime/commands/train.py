@@ -87,6 +87,7 @@ def train(
     from runtime.plain_files import why_not_plain
     from runtime.progress import open_progress
     from runtime.run import run_training
+    from runtime.starting import MARK
 
     console = Console()
     try:
@@ -105,13 +106,15 @@ def train(
         settings = load_settings(config, [*(overrides or ()), *seeds])
         request = None if resume is None else ResumeRequest(resume, accepts_other_data=new_data)
         directory = output or Path("runs") / time.strftime("%Y%m%d-%H%M%S")
+        if summary is not None and (directory / MARK).exists():
+            summary.unlink(missing_ok=True)  # of a start that came to nothing, perhaps in its own directory
         with open_progress(console, settings.grpo.max_num_steps) as listener:
             result = run_training(settings, directory, resume=request, listener=listener)
     except ConfigError as error:
         typer.echo(f"evenstep train: {error}", err=True)
         raise typer.Exit(WRONG_USE) from None
     except RunFailed as error:
-        _end_unbegun("failed", error, summary, error.traceback)
+        _end_unbegun(error.status, error, summary, error.traceback)
     except InterruptedAtStart as error:
         _end_unbegun("interrupted", error, summary)
     except KeyboardInterrupt:
@@ -130,13 +133,15 @@ def _end_unbegun(status: Status, error: Exception, summary: Path | None, traceba
 
 
 def _end(result: RunResult, summary: Path | None, console: Console) -> NoReturn:
+    from runtime.processes import uninterrupted
     from runtime.summary import print_summary
 
     outcome = result.outcome
     says = outcome.status if outcome.error is None else f"{outcome.status}: {outcome.error}"
-    print_summary(result.summary, console, outcome=says, lost=outcome.lost, places=result.places)
-    sys.stdout.flush()
-    _write(summary, result.as_json(), EXIT_CODES[outcome.status])
+    with uninterrupted():
+        print_summary(result.summary, console, outcome=says, lost=outcome.lost, places=result.places)
+        sys.stdout.flush()
+        _write(summary, result.as_json(), EXIT_CODES[outcome.status])
 
 
 def _write(summary: Path | None, value: dict[str, Any], exit_code: int) -> NoReturn:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from runtime.checkpoint import looks_whole
 from runtime.checkpoint_names import CHECKPOINTS, list_checkpoints, step_of
 from runtime.explaining.finding import Finding, Verdict
 from runtime.explaining.situation import Situation
@@ -20,15 +21,15 @@ def checkpoints_of(situation: Situation) -> Path:
 
 
 def newest_checkpoint(situation: Situation) -> Path | None:
-    """What `--resume` takes first; None where there is no checkpoint."""
-    return next(iter(list_checkpoints(checkpoints_of(situation))), None)
+    """The newest with all its files; None where there is no such checkpoint. Contents are not read: `--resume` does."""
+    return next((path for path in list_checkpoints(checkpoints_of(situation)) if looks_whole(path)), None)
 
 
 def resumes(situation: Situation) -> str:
     """What `--resume` goes on from, in one sentence, as the directory is at this moment."""
     newest = newest_checkpoint(situation)
     if newest is None:
-        return f"there is no checkpoint in {checkpoints_of(situation)}, so --resume has nothing to go on from"
+        return f"there is no whole checkpoint in {checkpoints_of(situation)}, so --resume has nothing to go on from"
     return f"--resume goes on from {newest}, after {step_of(newest)} steps"
 
 

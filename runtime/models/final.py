@@ -83,7 +83,9 @@ def _finish_what_was_begun(target: Path, aside: Path, before: Path) -> None:
 
 
 def _remove(directory: Path) -> None:
-    if directory.exists():
+    if directory.is_symlink():
+        directory.unlink()
+    elif directory.exists():
         shutil.rmtree(directory)
 
 

@@ -8,6 +8,7 @@ Produces: SyncFinished; then, every so many steps, a validation or a checkpoint,
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
@@ -50,6 +51,8 @@ class SyncPump:
         self._checkpoint_every = checkpoint_every
         self._checkpoints = checkpoints
         self._keep = keep
+        self.longest_save_s = 0.0
+        """What a checkpoint has taken at most, in seconds."""
 
     def sync_weights(self, sync: SyncWeights) -> None:
         """See SyncWeights."""
@@ -65,11 +68,13 @@ class SyncPump:
         prompts = [group[0] for place in ("ready", "chunk", "accumulated") for group in control[place]]
         step = control["state"]["trainer"][1]
         self._recorder.call_began("checkpoint", step)
+        began_s = asyncio.get_running_loop().time()
         try:
             path = await self._trainer.checkpoint(self._checkpoints, control, self._rows.of(prompts), self._keep)
         except FileNotWritten:
             self._recorder.call_ended("checkpoint", step)  # the run goes on, so the call is over
             raise
+        self.longest_save_s = max(self.longest_save_s, asyncio.get_running_loop().time() - began_s)
         self._recorder.call_ended("checkpoint", step)
         self._recorder.checkpointed(step, path)
 

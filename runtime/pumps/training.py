@@ -12,6 +12,8 @@ like any other and the version moves, while the weights stay. The recorder is to
 
 from __future__ import annotations
 
+import asyncio
+
 from fsm.effects import FinishStep, TrainChunk
 from fsm.errors import RunStopped
 from fsm.events import ChunkTrained, ClaimUnreadable, StepFinished
@@ -37,6 +39,8 @@ class TrainingPump:
         self._trainer = trainer
         self._rows = rows
         self._recorder = recorder
+        self.longest_s = 0.0
+        """What a chunk has taken at most, in seconds."""
         self._stop_after = stop_after
         self._in_a_row = 0
         """The last steps that trained on no token."""
@@ -52,7 +56,9 @@ class TrainingPump:
     async def _train(self, chunk: TrainChunk) -> None:
         self._refuse_to_go_on(chunk.step)
         rows = self._rows.of(group.prompt for group in chunk.groups)
+        began_s = asyncio.get_running_loop().time()
         report = await self._trainer.accumulate(chunk.step, rows, self._rows.take_trained())
+        self.longest_s = max(self.longest_s, asyncio.get_running_loop().time() - began_s)
         for unreadable in report.unreadable:
             self._control.apply(ClaimUnreadable(unreadable.prompt, unreadable.error))
         self._control.apply(ChunkTrained(chunk.chunk))

@@ -335,18 +335,33 @@ def test_a_run_that_a_budget_stopped_tries_the_prompt_again_which_was_dropped_an
     assert core.state.tally.dropped == 0
 
 
-def test_a_run_below_its_floor_stops_again_until_the_floor_is_lower() -> None:
-    stopped = world_of(
-        failure={"max_data_attempts_per_prompt": 1, "max_skipped_prompts": 8, "min_step_batch_fraction": 1.0}
-    )
+def test_a_run_below_its_floor_stops_again_until_the_floor_is_lower_or_the_step_another() -> None:
+    allowed = {"max_data_attempts_per_prompt": 1, "max_skipped_prompts": 8}
+    stopped = world_of(failure={**allowed, "min_step_batch_fraction": 1.0})
     stopped.fail(0, DATA)
     assert isinstance(stopped.core.error, BelowFloor)
     again, _ = resumed(stopped)
     assert isinstance(again.error, BelowFloor)
-    lower, _ = resumed(
-        stopped, failure={"max_data_attempts_per_prompt": 1, "max_skipped_prompts": 8, "min_step_batch_fraction": 0.5}
-    )
+    lower, _ = resumed(stopped, failure={**allowed, "min_step_batch_fraction": 0.5})
     assert lower.error is None
+    other, effects = resumed(stopped, size=3, failure={**allowed, "min_step_batch_fraction": 1.0})
+    assert other.error is None, "charges are dropped under another N (C3)"
+    assert len(started(effects)) >= 3
+
+
+def test_slots_that_differ_in_their_replacements_alone_are_one_class_under_a_lower_limit() -> None:
+    failure = {"on_dropped_prompt": "replace", "replacement_reserve_prompts": 4}
+    grpo = {"use_dynamic_sampling": True}
+    world = world_of(prompts=16, grpo=grpo, failure={**failure, "max_replacement_attempts": 8})
+    first, second = (group.prompt for group in list(world.core.book.roster.in_order())[:2])
+    for prompt, times in ((first, 1), (second, 2)):
+        slot = world.core.book.roster.in_flight[prompt].slot
+        for _ in range(times):
+            [now] = [group.prompt for group in world.core.book.roster.in_order() if group.slot == slot]
+            world.filter(now)
+    core, effects = resumed(world, grpo=grpo, failure={**failure, "max_replacement_attempts": 1})
+    assert len(started(effects)) == 4
+    assert any("more replacements" in notice for notice in core.notices)
 
 
 # Anything to anything

@@ -12,7 +12,9 @@ from typer.testing import CliRunner
 
 from fsm.core import Core
 from fsm.events import FailureKind
+from runtime.checkpoint import FORMAT, MANIFEST
 from runtime.cli import app
+from runtime.durable import write_json
 from runtime.explaining.finding import Verdict
 from runtime.messages import EXIT_CODES, Status
 from runtime.metrics import StepMeter
@@ -60,7 +62,9 @@ def ended_run(folder: Path, status: Status, error: str | None = None, **kept: Pa
 
 def checkpointed(folder: Path, *names: str) -> Path:
     for name in names:
-        (folder / "checkpoints" / name).mkdir(parents=True)
+        directory = folder / "checkpoints" / name
+        directory.mkdir(parents=True)
+        write_json(directory / MANIFEST, {"format": FORMAT, "step": 1, "files": {}})
     return folder / "checkpoints"
 
 
@@ -89,7 +93,7 @@ def test_every_reader_of_a_trace_tells_the_same_outcome(
 @pytest.mark.parametrize("status", ["stopped", "failed", "interrupted"])
 def test_what_resume_goes_on_from_is_looked_up_in_the_directory(status: Status, tmp_path: Path) -> None:
     path = ended_run(tmp_path, status, checkpoint=tmp_path / "checkpoints" / "checkpoint-000001-step-00000001")
-    nothing = f"there is no checkpoint in {tmp_path}/checkpoints, so --resume has nothing to go on from"
+    nothing = f"there is no whole checkpoint in {tmp_path}/checkpoints, so --resume has nothing to go on from"
     assert nothing in told("explain", str(path))[1]
     assert json.loads(told("explain", str(path), "--json")[1])["resumes_from"] is None
     folder = checkpointed(tmp_path, "checkpoint-000001-step-00000005", "checkpoint-000002-step-00000003", ".tmp-x")
@@ -183,3 +187,10 @@ def test_a_stop_is_told_of_traces_that_have_no_record_of_the_end(tmp_path: Path)
     assert explanation.waits_for[0].startswith("the run was stopped after 0 steps: BudgetExceeded: ")
     assert told("explain", str(path))[0] == EXIT_CODES["stopped"]
     assert replay(path).status == "stopped"
+
+
+def test_a_checkpoint_without_all_its_files_is_no_promise(tmp_path: Path) -> None:
+    folder = checkpointed(tmp_path, "checkpoint-000001-step-00000001", "checkpoint-000002-step-00000002")
+    (folder / "checkpoint-000002-step-00000002" / MANIFEST).unlink()
+    path = ended_run(tmp_path, "interrupted")
+    assert f"--resume goes on from {folder / 'checkpoint-000001-step-00000001'}" in told("explain", str(path))[1]

@@ -69,11 +69,13 @@ def run(settings: Settings, model: Path, output: Path, listener: Any = lambda me
 
 def start_of(settings: Settings, resumed: Path | None = None) -> Start:
     """Of a new run, or of one that goes on in a directory. The machine and the data are not looked at."""
-    data, origin = settings.data, origin_of(settings, load_task(settings.data, "training"), new_run_id())
+    task = load_task(settings.data, "training")
+    held_out = load_task(settings.data, "validation").num_prompts if settings.data.validation_size else 0
+    origin = origin_of(settings, task, new_run_id())
     if resumed is None:
-        return Start(data.num_prompts, data.validation_size, origin, None)
-    point = find_resume_point(resumed, ResumeRequest(), origin, set_up(settings, data.num_prompts))
-    return Start(data.num_prompts, data.validation_size, point.origin, point)
+        return Start(task.num_prompts, held_out, origin, None)
+    point = find_resume_point(resumed, ResumeRequest(), origin, set_up(settings, task.num_prompts))
+    return Start(task.num_prompts, held_out, point.origin, point)
 
 
 def adds_up(balance: dict[str, int]) -> bool:

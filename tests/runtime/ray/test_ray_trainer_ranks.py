@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import ray
-from ray_helpers import ON_POLICY, metrics_of, run, settings_of
+from ray_helpers import ON_POLICY, metrics_of, run, settings_of, start_of
 
 from runtime.actors.naming import Names
 from runtime.actors.trainer_group import TrainerGroup
@@ -33,7 +33,7 @@ def test_two_trainer_ranks_save_one_model_and_its_place_may_be_taken_already(mod
     settings = settings_of({"cluster.num_trainer_ranks": "2"}, steps=1)
     names = Names("test-saves", settings.cluster.namespace)
     plane, plane_actors = open_data_plane(settings.data_plane, names)
-    trainer = TrainerGroup(settings, names, model, plane)
+    trainer = TrainerGroup(settings, names, model, plane, start_of(settings).origin)
 
     async def save_twice() -> Path:
         await trainer.open()

@@ -237,7 +237,7 @@ def test_a_model_that_can_t_be_written_at_the_start_is_named_and_leaves_nothing(
 @pytest.mark.parametrize("error", [FileNotWritten(Path("trace.jsonl"), "No space left", "x"), ConfigError("no module")])
 def test_what_an_actor_refuses_before_the_run_begins_is_a_refusal(error: Exception) -> None:
     with pytest.raises(ConfigError, match=f"the run cannot start: {error}"):
-        _outcome_without_controller(_Heard(1.0), error)
+        _outcome_without_controller(_Heard(1.0), error, None)
 
 
 def test_a_run_whose_checkpoint_is_refused_goes_on_and_writes_the_next(tmp_path: Path) -> None:
@@ -276,7 +276,7 @@ def test_a_name_that_a_resumed_run_can_t_write_to_is_refused_at_the_start(
 def test_a_summary_that_is_a_directory_is_refused_before_the_run(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["train", "--summary", str(tmp_path)])
     assert result.exit_code == 2
-    assert "is a directory; name a file" in result.output
+    assert "is a directory, not a plain file, and would be replaced by one" in " ".join(result.output.split())
 
 
 def test_a_refused_summary_leaves_the_one_that_was_there(tmp_path: Path) -> None:
