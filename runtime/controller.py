@@ -207,7 +207,7 @@ class Controller:
         plane, plane_actors = open_data_plane(settings.data_plane, plan.names)
         for actor in plane_actors:
             closing.callback(ray.kill, actor)
-        rewards = start_reward_workers(settings, plan.names)
+        rewards = start_reward_workers(settings, plan.names, plan.origin.prompts)
         closing_s = CLOSING_SHARE * settings.cluster.shutdown_timeout_s
         closing.push_async_callback(close_reward_workers, rewards, closing_s)
         trainer = TrainerGroup(settings, plan.names, plan.model_directory, plane, plan.origin)
@@ -220,6 +220,7 @@ class Controller:
             rewards,
             plan.validation_prompts,
             0 if plan.resume is None else plan.resume.control.get("first_prompt", 0),
+            plan.origin.prompts,
         )
         cluster = settings.cluster
         closing.push_async_callback(fleet.close, closing_s)

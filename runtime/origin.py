@@ -17,6 +17,7 @@ from runtime.model_directory import identity_of_directory
 from runtime.settings import SMOLLM2, TINY, Settings
 from runtime.tasks.base import Task
 from runtime.tasks.config import DataConfig
+from runtime.tasks.errors import TaskError
 
 Json = dict[str, Any]
 
@@ -26,6 +27,7 @@ _COMPARED = ("seed", "shuffle", "held_out_fraction", "prompt_template", "chat", 
 """Keys of the data block that decide which prompts a run sees, in which order, and as which text."""
 _HASH = "the hash of the"
 """How the names of hashes begin."""
+_PROMPTS = f"{_HASH} prompts"
 _FREE = ("path", "validation_path", "verdict_timeout_s")
 """Keys of a task that a resume may change: where its data lies (the prompts' hash says what it is), and deadlines."""
 
@@ -38,6 +40,12 @@ class Origin:
     """The run's id: random, and the same over its resumes."""
     data: Json
     model: Json
+
+    @property
+    def prompts(self) -> str:
+        """The hash of the prompts."""
+        found: str = self.data[_PROMPTS]
+        return found
 
     def as_json(self) -> Json:
         """For a checkpoint."""
@@ -65,6 +73,18 @@ def differences(saved: Json, here: Json) -> Iterator[str]:
         yield f"{key} was {saved[key]!r}, is {here[key]!r}"
 
 
+def refuse_changed_data(task: Task, began_with: str | None) -> None:
+    """A process that loads the data later than the run must find the same: raises TaskError where it does not.
+
+    began_with: `Origin.prompts`; None where nothing is known.
+    """
+    if began_with is not None and task.is_listed and _hash_of_prompts(task) != began_with:
+        raise TaskError(
+            "the data has changed since the run began: its prompts would be rated by the answers of others. Put the "
+            "file back as it was and go on with --resume, or add --new-data to read it anew"
+        )
+
+
 def _data(data: DataConfig, task: Task) -> Json:
     block = data.model_dump(mode="json")
     options = {f"data.task.{key}": value for key, value in block["task"].items() if key not in _FREE}
@@ -72,7 +92,7 @@ def _data(data: DataConfig, task: Task) -> Json:
         **options,
         **{f"data.{key}": block[key] for key in _COMPARED},
         "the number of lines" if task.is_listed else "data.num_prompts": task.num_prompts,
-        f"{_HASH} prompts": _hash_of_prompts(task),
+        _PROMPTS: _hash_of_prompts(task),
     }
 
 

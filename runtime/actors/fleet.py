@@ -78,10 +78,11 @@ class Fleet:
         reward_workers: Sequence[ActorHandle[Any]],
         validation_prompts: int,
         first_prompt: int,
+        began_with: str | None = None,
     ) -> None:
         self._settings = settings
         self._names = names
-        self._arguments = (settings, model_directory, plane, list(reward_workers), first_prompt)
+        self._arguments = (settings, model_directory, plane, list(reward_workers), first_prompt, began_with)
         self._validation_prompts = validation_prompts
         self.on_death: Callable[[str, str], None] = lambda name, reason: None
         """Called with the name of a worker that died, and the reason."""

@@ -61,13 +61,15 @@ class GenerationWorker:
         plane: DataPlane,
         reward_workers: Sequence[ActorHandle[Any]],
         first_prompt: int,
+        began_with: str | None = None,
     ) -> None:
+        """began_with: `Origin.prompts`, against a file that was changed before this worker was made anew."""
         self._name = name
         self._settings = settings
         self._model_directory = model_directory
         self._plane = plane
         self._reward_workers = cycle(reward_workers)
-        self._first_prompt = first_prompt
+        self._first_prompt, self._began_with = first_prompt, began_with
         self._weights = make_fetcher(settings, name)
         self._loading = asyncio.Lock()
         """One version at a time, in the order in which they were sent."""
@@ -95,7 +97,9 @@ class GenerationWorker:
             raise not_shared(self._name, self._model_directory, "there is no such directory")
         from runtime.actors.policy_host import PolicyHost
 
-        self._host = await PolicyHost.open(self._settings, self._model_directory, self._first_prompt, self._stack)
+        self._host = await PolicyHost.open(
+            self._settings, self._model_directory, self._first_prompt, self._stack, self._began_with
+        )
 
     async def load_weights(self, number: int, published: Published) -> int:
         """Load a version, unless it or a later one runs already, and return the version that runs now."""

@@ -26,6 +26,7 @@ from runtime.generation.evaluation import Evaluation
 from runtime.generation.rollouts import GroupJob, SampledGroup, make_job, sample_groups
 from runtime.generation.text import TextCodec, make_codec
 from runtime.models.stops import model_stop_tokens
+from runtime.origin import refuse_changed_data
 from runtime.settings import Settings
 from runtime.tasks.base import Task
 from runtime.tasks.errors import DataFailure
@@ -36,11 +37,14 @@ from runtime.tasks.stream import Stream, item_at
 class PolicyHost:
     """Opened by `open_host`."""
 
-    def __init__(self, settings: Settings, engine: Engine, codec: TextCodec, first_prompt: int) -> None:
+    def __init__(
+        self, settings: Settings, engine: Engine, codec: TextCodec, first_prompt: int, began_with: str | None = None
+    ) -> None:
         self._settings = settings
         self._engine = engine
         self._codec = codec
         self._task = load_task(settings.data, "training")
+        refuse_changed_data(self._task, began_with)
         self._held_out: Task | None = load_task(settings.data, "validation") if settings.data.validation_size else None
         self._stream = Stream(
             num_prompts=self._task.num_prompts,
@@ -52,17 +56,25 @@ class PolicyHost:
         self._version = -1
 
     @classmethod
-    async def open(cls, settings: Settings, model_directory: Path, first_prompt: int, stack: AsyncExitStack) -> Self:
+    async def open(
+        cls,
+        settings: Settings,
+        model_directory: Path,
+        first_prompt: int,
+        stack: AsyncExitStack,
+        began_with: str | None = None,
+    ) -> Self:
         """Load tokenizer and model, and start the engine, which runs until `stack` is closed.
 
-        `first_prompt` is the run's number of the data's first prompt.
+        `first_prompt` is the run's number of the data's first prompt, `began_with` the hash of its prompts
+        (`Origin.prompts`). Raises TaskError where the data is another by now.
         """
         tokenizer = AutoTokenizer.from_pretrained(model_directory, local_files_only=True)
         codec = make_codec(tokenizer, settings.data)
         engine = await stack.enter_async_context(
             open_engine(model_directory, settings.generation, model_stop_tokens(tokenizer, model_directory))
         )
-        return cls(settings, engine, codec, first_prompt)
+        return cls(settings, engine, codec, first_prompt, began_with)
 
     @property
     def busy_s(self) -> float:

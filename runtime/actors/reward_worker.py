@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from runtime.origin import refuse_changed_data
 from runtime.tasks.base import Fault, JudgedTask, OwnTask, Verdict
 from runtime.tasks.config import DataConfig, JsonlTaskConfig
 from runtime.tasks.delay import delay_s
@@ -39,12 +40,14 @@ def pool_size(threads: int, processes: int) -> PoolSize:
 class RewardWorker:
     """Rates groups. `threads` is how many verdicts are made, or held back by `data.delay`, at the same time."""
 
-    def __init__(self, data: DataConfig, threads: int, processes: int) -> None:
+    def __init__(self, data: DataConfig, threads: int, processes: int, began_with: str | None = None) -> None:
+        """began_with: `Origin.prompts`, against a file that was changed before this worker was made anew."""
         self._data = data
         self._tasks: dict[Split, OwnTask | JudgedTask] = {"training": load_task(data, "training")}
         if data.validation_size:
             self._tasks["validation"] = load_task(data, "validation")
         task = self._tasks["training"]
+        refuse_changed_data(task, began_with)
         self._pool: VerdictPool | None = None
         if isinstance(task, JudgedTask):
             self._pool = VerdictPool(task.judge, pool_size(threads, processes), task.verdict_timeout_s)

@@ -14,8 +14,8 @@ from runtime.actors.reward_worker import RewardWorker, verdict_threads
 from runtime.settings import Settings
 
 
-def start_reward_workers(settings: Settings, names: Names) -> list[ActorHandle[Any]]:
-    """As many as configured; Ray starts one that dies again."""
+def start_reward_workers(settings: Settings, names: Names, began_with: str) -> list[ActorHandle[Any]]:
+    """As many as configured; Ray starts one that dies again. `began_with` is `Origin.prompts`."""
     cluster = settings.cluster
     threads = verdict_threads(settings.data, cluster.reward_threads, cluster.reward_processes)
     return [
@@ -25,6 +25,7 @@ def start_reward_workers(settings: Settings, names: Names) -> list[ActorHandle[A
             settings.data,
             threads,
             cluster.reward_processes,
+            began_with,
         )
         for number in range(cluster.num_reward_workers)
     ]

@@ -100,9 +100,7 @@ def local_fleet(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fleet_module, "start_actor", cluster.start_actor)
         patch.setattr(fleet_module.ray, "kill", cluster.kill)
-        patch.setattr(
-            PolicyHost, "open", lambda settings, model_directory, stack, first_prompt: open_host(settings, begin)
-        )
+        patch.setattr(PolicyHost, "open", lambda settings, *arguments: open_host(settings, begin))
         yield configured, cluster, Fleet(configured, Names("run", "tests"), Path(), KeepingPlane(), [rewards], 2, 0)
 
 

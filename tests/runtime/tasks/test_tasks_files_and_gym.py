@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from runtime.actors.reward_worker import RewardWorker
+from runtime.origin import origin_of
+from runtime.settings import load_settings
 from runtime.tasks.base import Fault, JudgedTask, Verdict
 from runtime.tasks.config import DataConfig
 from runtime.tasks.errors import TaskError
@@ -264,3 +266,17 @@ def test_the_tasks_within_reach_of_small_models_accept_their_own_answers(name: s
         answer = task.reference(index)
         assert answer is not None
         assert verdict(task, index, answer).correct
+
+
+def test_a_reward_worker_that_is_made_anew_refuses_a_file_that_was_changed_meanwhile(tmp_path: Path) -> None:
+    path = tmp_path / "data.jsonl"
+    lines = [{"prompt": f"{number}+1=", "answer": str(number + 1)} for number in range(4)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    task = {"name": "jsonl", "path": str(path)}
+    settings = load_settings(None, [f"data.task={json.dumps(task)}", "data.validation_size=0"])
+    began_with = origin_of(settings, load_task(settings.data, "training"), "run").prompts
+    RewardWorker(settings.data, 1, 1, began_with)
+    lines[2]["answer"] = "5"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    with pytest.raises(TaskError, match=r"the data has changed since the run began.*--new-data"):
+        RewardWorker(settings.data, 1, 1, began_with)
