@@ -194,7 +194,8 @@ def test_an_interrupted_run_leaves_a_checkpoint_and_goes_on_from_it(model: Path,
     assert first.trace is not None
     explanation = explain(open_trace(first.trace), outlook)
     assert explanation.verdict is Verdict.INTERRUPTED
-    assert explanation.situation.ended == RunEnded("interrupted", None, len(first.closed), str(first.checkpoint), None)
+    kept = (str(first.checkpoint), str(first.model))
+    assert explanation.situation.ended == RunEnded("interrupted", None, len(first.closed), *kept)
     assert f"--resume goes on from {first.checkpoint}" in explanation.advice
     assert 2 <= len(first.closed) < 60
     told: list[Message] = []
