@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fsm.config import StallWatchdogConfig
 from fsm.errors import ConfigError, EvenstepError, RunStopped
 from runtime.checkpoint_names import CHECKPOINTS, list_checkpoints
 from runtime.explaining.live import Standing
@@ -40,9 +42,12 @@ class _Heard:
     steps_without_tokens: int = 0
     deadline_s: float | None = None
     """When nothing more is waited for, on the monotonic clock; None while the run goes on."""
+    heard_s: float = field(default_factory=time.monotonic)
+    """When the controller last said anything. A run that has begun says every second where it stands."""
 
     def hear(self, message: Message) -> None:
         """Take note of it."""
+        self.heard_s = time.monotonic()
         match message:
             case Standing():
                 self.began = True
@@ -58,9 +63,19 @@ class _Heard:
         self.deadline_s = time.monotonic() + self.patience_s
 
     @property
-    def left_s(self) -> float | None:
-        """How long a message may still take; None for ever."""
-        return None if self.deadline_s is None else max(self.deadline_s - time.monotonic(), 0.0)
+    def left_s(self) -> float:
+        """How long the end may still take."""
+        return math.inf if self.deadline_s is None else max(self.deadline_s - time.monotonic(), 0.0)
+
+    @property
+    def silent_s(self) -> float:
+        """For how long a run that has begun has said nothing."""
+        return time.monotonic() - self.heard_s if self.began else 0.0
+
+
+SILENT_S = 15.0
+"""From here on it is said that nothing was heard of a run."""
+_SILENT = "the controller does not answer: its process is frozen, or a custom sampler does not return"
 
 
 class _NoOutcome(EvenstepError):
@@ -88,20 +103,21 @@ def _drive(plan: RunPlan, shared: SharedOutput, listener: Listener) -> Outcome:
 
     timeout_s = plan.settings.cluster.shutdown_timeout_s
     heard = _Heard(HEARING_SHARE * timeout_s)
+    watchdog = plan.settings.async_rl.stall_watchdog
     options = {**plan.names.options("controller"), "num_cpus": 0, "scheduling_strategy": on_this_node()}
     controller = start_actor(Controller, options, plan, shared)
     stream: Any = controller.run.remote()
     dumping = on_sigusr1(lambda: ray.get(controller.dump_trace.remote()))
     try:
         try:
-            return _hear_out(stream, heard, listener)
+            return _hear_out(stream, heard, listener, watchdog)
         except KeyboardInterrupt:
             try:
                 heard.interrupted = True
                 heard.be_patient()
                 controller.interrupt.remote()
                 listener(Notice("interrupted: the run saves what it has and ends; interrupt again to end it at once"))
-                return _hear_out(stream, heard, listener)
+                return _hear_out(stream, heard, listener, watchdog)
             except KeyboardInterrupt:
                 raise _NoOutcome("the run was interrupted again, and its end was not waited for") from None
     except (RayError, _NoOutcome) as error:
@@ -111,17 +127,30 @@ def _drive(plan: RunPlan, shared: SharedOutput, listener: Listener) -> Outcome:
         within(CLOSING_SHARE * timeout_s, lambda: ray.kill(controller))
 
 
-def _hear_out(stream: Any, heard: _Heard, listener: Listener) -> Outcome:
-    """Pass on what the controller tells, until its last message."""
+def _hear_out(stream: Any, heard: _Heard, listener: Listener, watchdog: StallWatchdogConfig) -> Outcome:
+    """Pass on what the controller tells, until its last message.
+
+    The watchdog lives in the controller, so here it is the controller that is watched (W2): a frozen process, or a
+    custom sampler that does not return, silences it.
+    """
     import ray
 
+    told_s = SILENT_S
     while True:
-        there, _ = ray.wait([stream], timeout=heard.left_s)
-        if not there:
+        there, _ = ray.wait([stream], timeout=min(heard.left_s, SILENT_S))
+        if not there and heard.left_s == 0.0:
             raise _NoOutcome(
                 f"the controller did not say how the run ended within {heard.patience_s:.0f} s (cluster."
                 "shutdown_timeout_s): it, or an actor that it waits for, does not answer"
             )
+        silent_s = heard.silent_s
+        if not there and silent_s >= watchdog.stall_timeout_s and watchdog.stall_action == "abort":
+            raise _NoOutcome(f"no progress for {silent_s:.0f} s, stall_timeout_s is over: {_SILENT}")
+        if not there and silent_s >= told_s:
+            told_s = 2 * silent_s
+            listener(Notice(f"nothing was heard of the run for {silent_s:.0f} s: {_SILENT}"))
+        if not there:
+            continue
         messages: Sequence[Message] = ray.get(next(stream))
         for message in messages:
             if isinstance(message, Outcome):

@@ -226,6 +226,21 @@ def test_one_interrupt_ends_a_run_whose_controller_does_not_answer(tmp_path: Pat
     assert steps_of(ended) >= 3
 
 
+def test_a_run_whose_controller_does_not_answer_is_told_and_the_watchdog_ends_it(tmp_path: Path) -> None:
+    def controller_deaf(run: Run) -> None:
+        run.wait_for("^step 3/")
+        run.stop_actor("ray::Controller")
+        run.wait_for("nothing was heard of the run for .* a custom sampler does not return")
+        run.wait_for("run failed")
+
+    watchdog = "{stall_timeout_s: 30, stall_action: abort}"
+    unlimited = {"async_rl__rollout_failure__rollout_timeout_s": "null", "async_rl__stall_watchdog": watchdog}
+    ended = train(tmp_path / "run", controller_deaf, grpo__max_num_steps=20_000, **unlimited)
+    is_gone(ended, 1, "failed")
+    assert re.search(r"run failed: no progress for \d+ s, stall_timeout_s is over: the controller", ended.text)
+    assert steps_of(ended) >= 3
+
+
 @pytest.mark.parametrize("process", ["raylet", "gcs_server"])
 def test_one_interrupt_ends_a_run_whose_ray_does_not_answer(process: str, tmp_path: Path) -> None:
     output = tmp_path / "run"
