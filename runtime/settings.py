@@ -388,11 +388,22 @@ def _group_above_batch(settings: Settings) -> Iterator[str]:
         )
 
 
+def _validation_above_batch(settings: Settings) -> Iterator[str]:
+    """`validation.rollouts_per_prompt` above `generation.engine.max_batch_sequences`."""
+    rollouts, rows = settings.validation.rollouts_per_prompt, settings.generation.engine.max_batch_sequences
+    if rollouts > rows and settings.data.validation_size:
+        yield (
+            f"validation.rollouts_per_prompt is {rollouts}, but generation.engine.max_batch_sequences is {rows}, and "
+            f"the completions of a prompt are decoded together: set that to at least {rollouts}, or lower the former"
+        )
+
+
 REFUSED_ACROSS_BLOCKS = (
     _rollouts_too_long,
     _tiny_model_too_short,
     _greedy_training,
     _nccl_without_gpus,
     _group_above_batch,
+    _validation_above_batch,
 )
 """What does not fit together across the runtime's blocks. Each says in its docstring what is refused."""

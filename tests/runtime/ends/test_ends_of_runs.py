@@ -59,6 +59,7 @@ def steps_of(ended: Ended) -> int:
     return steps
 
 
+LONG_VALIDATION: dict[str, object] = {"validation__rollouts_per_prompt": 256, "generation__max_new_tokens": 64}
 SLOW_VERDICTS = {"data__delay": "{median_s: 3.0, sigma: 0.0, max_s: 5.0}"}
 
 
@@ -98,7 +99,7 @@ def in_a_checkpoint(run: Run) -> None:
 
 
 WALK: list[tuple[str, Callable[[Run], None], dict[str, object]]] = [
-    ("first validation", in_first_validation, {"validation__rollouts_per_prompt": 256}),
+    ("first validation", in_first_validation, LONG_VALIDATION),
     ("generation", in_generation, SLOW_VERDICTS),
     ("training", in_training, {}),
     ("optimizer step", in_the_optimizer_step, {}),
@@ -126,9 +127,7 @@ def test_a_run_that_is_interrupted_in_every_phase_goes_on_each_time_and_complete
         run.wait_for("measuring accuracy", times=2)
         run.interrupt()
 
-    ended = train(
-        output, in_final_validation, "--resume", grpo__max_num_steps=steps + 2, validation__rollouts_per_prompt=256
-    )
+    ended = train(output, in_final_validation, "--resume", grpo__max_num_steps=steps + 2, **LONG_VALIDATION)
     is_gone(ended, 130, "interrupted")
     kept_everything(ended, output, steps + 2)
     ended = train(output, lambda run: None, "--resume", grpo__max_num_steps=steps + 4)

@@ -61,6 +61,7 @@ def test_a_key_of_a_block_with_a_name_needs_no_name() -> None:
         ("generation.max_new_tokens=500", "policy.max_total_sequence_length"),
         ("generation.temperature=0", "siblings would be equal"),
         ("generation.engine.max_batch_sequences=8", "num_generations_per_prompt is 16"),
+        ("validation.rollouts_per_prompt=4000", "validation.rollouts_per_prompt is 4000"),
         ("policy.max_total_sequence_length=256", "policy.tiny.max_positions"),
     ],
 )
