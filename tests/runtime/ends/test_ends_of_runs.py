@@ -270,9 +270,9 @@ def test_the_watchdog_ends_a_validation_that_hangs_and_what_was_trained_is_kept(
         tmp_path / "run",
         deafen,
         grpo__max_num_steps=3,
-        validation__rollouts_per_prompt=64,
         async_rl__stall_watchdog="{stall_timeout_s: 25, stall_action: abort}",
         async_rl__rollout_failure__rollout_timeout_s="null",
+        **LONG_VALIDATION,
     )
     is_gone(ended, 1, "stopped")
     assert re.search(rf"run stopped: no progress for \d+ s, .*{phase} is under way", ended.text)
@@ -306,10 +306,9 @@ def test_a_run_that_a_budget_stops_tells_the_budget_first_and_keeps_its_last_wei
         lambda run: None,
         "--resume",
         grpo__max_num_steps=steps + 2,
-        generation__max_prompt_tokens=4,
         data__validation_size=0,
-        async_rl__rollout_failure__max_skipped_prompts=2000,
-        async_rl__rollout_failure__min_step_batch_fraction=0.01,
+        async_rl__rollout_failure__max_skipped_prompts=3,
+        async_rl__rollout_failure__min_step_batch_fraction=0.25,
     )
     is_gone_after_its_end(ended, 0, "completed")
     assert re.search(rf"going on from .*, after {steps} steps", ended.text)
