@@ -247,8 +247,18 @@ def decide_start(
         raise ConfigError(f"the run cannot start: {problem}") from None
     if resume is None:
         return Start(num_prompts, held_out, origin, None)
+    _refuse_lost_reference(settings, initial_model_of(output))
     point = find_resume_point(output, resume, origin, set_up_in_time(settings, num_prompts))
     return Start(num_prompts, held_out, point.origin, point)
+
+
+def _refuse_lost_reference(settings: Settings, initial: Path) -> None:
+    """The tiny model that a run began with is also its KL reference: one that is made again may be another."""
+    if settings.policy.model_name == TINY and settings.loss_fn.reference_policy_kl_penalty and not initial.exists():
+        raise ConfigError(
+            f"the run cannot start: {initial} is gone, which is the reference of loss_fn.reference_policy_kl_penalty = "
+            f"{settings.loss_fn.reference_policy_kl_penalty:g}. Put it back from a copy, or set the penalty to 0"
+        )
 
 
 def run_on_ray(settings: Settings, output: Path, start: Start, listener: Listener) -> Outcome:

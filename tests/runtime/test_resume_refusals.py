@@ -414,3 +414,9 @@ def test_what_a_resume_lacks_is_told(words: list[str], says: str) -> None:
     result = CliRunner().invoke(app, ["train", *words])
     assert result.exit_code == 2
     assert says in result.output
+
+
+def test_a_resume_whose_kl_reference_is_gone_is_refused(output: Path) -> None:
+    settings = load_settings(None, ["loss_fn.reference_policy_kl_penalty=0.1"])
+    with pytest.raises(ConfigError, match=r"model/initial is gone, which is the reference of .*penalty = 0\.1"):
+        runtime.run.decide_start(settings, output, ResumeRequest())
