@@ -75,13 +75,15 @@ def test_the_controller_runs_where_the_output_directory_is_and_the_trainer_may_r
     nodes: dict[str, str] = {}
 
     def listen(message: Message) -> None:
-        if not isinstance(message, Notice) and not nodes:
+        if not isinstance(message, Notice) and len(nodes) < 2:
             for actor in ray.util.list_named_actors(True):
                 what = actor["name"].partition("-")[2].partition("-")[2]
                 if what in ("controller", "trainer-0"):
                     nodes[what] = node_of(ray.get_actor(actor["name"], namespace=settings.cluster.namespace))
 
-    outcome = run(settings, model, tmp_path, listen)
+    # Messages come every half second: a run of a few steps is over by then, with its actors.
+    long = settings.model_copy(update={"grpo": settings.grpo.model_copy(update={"max_num_steps": 150})})
+    outcome = run(long, model, tmp_path, listen)
     assert outcome.status == "completed", outcome.error
     here = ray.get_runtime_context().get_node_id()
     assert nodes["controller"] == here
