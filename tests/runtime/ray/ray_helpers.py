@@ -8,6 +8,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import ray
+
 from fsm.setup import set_up
 from runtime.actors.naming import Names
 from runtime.controller import RunPlan
@@ -65,6 +67,18 @@ def run(settings: Settings, model: Path, output: Path, listener: Any = lambda me
     return drive(
         RunPlan(settings, names, start.num_prompts, start.held_out, model, output, start.origin, start.resume), listener
     )
+
+
+def kill_actor(settings: Settings, part: str, *, for_good: bool = True) -> str | None:
+    """Kill the actor that has `part` in its name, and return its name; None where none is there.
+
+    Messages come in batches, every half second: when one is heard, the run may be over, or the actor be restarting.
+    """
+    for name in (actor["name"] for actor in ray.util.list_named_actors(True)):
+        if part in name:
+            ray.kill(ray.get_actor(name, namespace=settings.cluster.namespace), no_restart=for_good)
+            return str(name)
+    return None
 
 
 def start_of(settings: Settings, resumed: Path | None = None) -> Start:

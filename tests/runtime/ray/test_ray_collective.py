@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import ray
-from ray_helpers import adds_up, run, settings_of
+from ray_helpers import adds_up, kill_actor, run, settings_of
 
 from runtime.messages import Message, StepDone
 from runtime.tracing.replay import replay
@@ -14,21 +13,18 @@ N = 4
 
 
 def test_a_broadcast_goes_on_with_the_worker_that_takes_a_dead_ones_place(model: Path, tmp_path: Path) -> None:
-    settings = settings_of({"weight_sync.name": "collective", "cluster.num_generation_workers": "2"}, steps=40)
+    settings = settings_of({"weight_sync.name": "collective", "cluster.num_generation_workers": "2"}, steps=150)
     killed: list[int] = []
 
     def kill(message: Message) -> None:
         if isinstance(message, StepDone) and not killed:
             killed.append(message.record["step"])
-            worker = next(
-                actor["name"] for actor in ray.util.list_named_actors(True) if "-generation-1.0" in actor["name"]
-            )
-            ray.kill(ray.get_actor(worker, namespace=settings.cluster.namespace))
+            assert kill_actor(settings, "-generation-1.0") is not None
 
     outcome = run(settings, model, tmp_path, kill)
     assert killed
     assert outcome.status == "completed", outcome.error
-    assert [step["selected"] for step in outcome.closed] == [N] * 40
+    assert [step["selected"] for step in outcome.closed] == [N] * 150
     assert outcome.worker_restarts == 1
     assert adds_up(outcome.balance)
     assert outcome.trace is not None

@@ -15,7 +15,7 @@ from runtime.settings import Settings
 from runtime.tracing.reader import open_trace
 from runtime.tracing.replay import replay
 
-FULL_FROM, FULL_TO, STEPS = 12, 40, 80
+FULL_FROM, FULL_TO, STEPS = 12, 40, 160
 
 
 def limit_files(settings: Settings, actor: str, size: int) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import ray
-from ray_helpers import ON_POLICY, adds_up, metrics_of, run, settings_of
+from ray_helpers import ON_POLICY, adds_up, kill_actor, metrics_of, run, settings_of
 
 from fsm.core import Transition
 from fsm.effects import TrainChunk
@@ -96,26 +95,22 @@ def test_as_many_steps_without_tokens_as_are_allowed_stop_the_run_with_its_weigh
 
 
 def test_a_run_goes_on_when_a_generation_worker_is_killed(model: Path, tmp_path: Path) -> None:
-    # Messages come every half second, so it takes steps to see one; without its only worker the run can't end, nor come
-    # 15 steps further. Between two steps a worker may have nothing to lose, hardly so three times.
-    settings = settings_of({"cluster.num_generation_workers": "1"}, steps=60)
+    # A worker may have nothing to lose between two steps, hardly so three times.
+    settings = settings_of({"cluster.num_generation_workers": "1"}, steps=200)
     killed: list[int] = []
 
     def kill(message: Message) -> None:
-        if isinstance(message, StepDone) and len(killed) < 3 and message.record["step"] >= (killed or [-15])[-1] + 15:
-            worker = next(
-                actor["name"]
-                for actor in ray.util.list_named_actors(True)
-                if f"-generation-0.{len(killed)}" in actor["name"]
-            )
-            killed.append(message.record["step"])
-            ray.kill(ray.get_actor(worker, namespace=settings.cluster.namespace))
+        if not isinstance(message, StepDone) or len(killed) == 3:
+            return
+        step = message.record["step"]
+        if step >= (killed or [-15])[-1] + 15 and kill_actor(settings, f"-generation-0.{len(killed)}") is not None:
+            killed.append(step)
 
     outcome = run(settings, model, tmp_path, kill)
     assert killed
     assert outcome.status == "completed", outcome.error
-    assert len(outcome.closed) == 60
-    assert [step["selected"] for step in outcome.closed] == [N] * 60
+    assert len(outcome.closed) == 200
+    assert [step["selected"] for step in outcome.closed] == [N] * 200
     assert outcome.worker_restarts == len(killed)
     assert adds_up(outcome.balance)
     assert outcome.trace is not None
@@ -143,10 +138,8 @@ def test_a_run_goes_on_however_often_its_reward_workers_are_killed(model: Path, 
 
     def kill(message: Message) -> None:
         if len(killed) < 12 and not isinstance(message, Notice):
-            suffix = f"-reward-{len(killed) % 2}"
-            worker = next(actor["name"] for actor in ray.util.list_named_actors(True) if suffix in actor["name"])
-            ray.kill(ray.get_actor(worker, namespace=settings.cluster.namespace), no_restart=False)
-            killed.append(worker)
+            worker = kill_actor(settings, f"-reward-{len(killed) % 2}", for_good=False)
+            killed.extend([] if worker is None else [worker])
 
     outcome = run(settings, model, tmp_path, kill)
     assert killed
@@ -182,7 +175,7 @@ def test_gpus_that_are_not_there_are_missed_before_an_actor_waits_for_them(model
 
 
 def test_an_interrupted_run_leaves_a_checkpoint_and_goes_on_from_it(model: Path, tmp_path: Path) -> None:
-    settings = settings_of({"checkpointing.enabled": "true", "data.validation_size": "0"}, steps=60)
+    settings = settings_of({"checkpointing.enabled": "true", "data.validation_size": "0"}, steps=200)
 
     def interrupt(message: Message) -> None:
         if isinstance(message, StepDone) and message.record["step"] == 1:
@@ -197,12 +190,12 @@ def test_an_interrupted_run_leaves_a_checkpoint_and_goes_on_from_it(model: Path,
     kept = (str(first.checkpoint), str(first.model))
     assert explanation.situation.ended == RunEnded("interrupted", None, len(first.closed), *kept)
     assert f"--resume goes on from {first.checkpoint}" in explanation.advice
-    assert 2 <= len(first.closed) < 60
+    assert 2 <= len(first.closed) < 200
     told: list[Message] = []
     second = run(settings, model, tmp_path, told.append, resume=True)
     assert Notice(f"going on from {first.checkpoint}, after {len(first.closed)} steps") in told
     assert second.status == "completed", second.error
-    assert [step["step"] for step in second.closed] == list(range(60))
+    assert [step["step"] for step in second.closed] == list(range(200))
     assert adds_up(second.balance)
     assert second.trace is not None
     assert replay(second.trace).difference is None

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import ray
 import yaml
-from ray_helpers import adds_up, run, settings_of
+from ray_helpers import adds_up, kill_actor, run, settings_of
 
 from fsm.events import FailureKind, GroupFailed
 from runtime.messages import Message, Notice
@@ -130,9 +129,9 @@ def test_a_verifier_that_hangs_in_the_first_validation_costs_the_accuracy_of_tha
     def kill_the_reward_worker_once(message: Message) -> None:
         told.append(message)
         if isinstance(message, Notice) and message.text.startswith("measuring accuracy") and not killed:
-            name = next(actor["name"] for actor in ray.util.list_named_actors(True) if "reward-0" in actor["name"])
-            killed.append(name)
-            ray.kill(ray.get_actor(name, namespace=settings.cluster.namespace), no_restart=False)
+            worker = kill_actor(settings, "reward-0", for_good=False)
+            assert worker is not None
+            killed.append(worker)
 
     outcome = run(settings, model, tmp_path / "run", kill_the_reward_worker_once)
     assert killed
