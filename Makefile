@@ -31,18 +31,18 @@ $(TLC_STAMP): $(STAMP)
 	touch $(TLC_STAMP)
 
 # The jar is fetched where Java is; without it, or without SPIN, the command says what to install.
-twins: $(STAMP) ## the core's states and transitions against SPIN's and TLC's; TWINS_ARGS go to `specs.twins`
+twins: $(STAMP) ## the core's states and transitions against SPIN's and TLC's; TWINS_ARGS go to `specs.evidence.twins`
 	@! command -v java >/dev/null || $(MAKE) --no-print-directory $(TLC_STAMP) || echo "TLC's jar could not be fetched"
-	OMP_NUM_THREADS=1 $(BIN)/python -m specs.twins $(TWINS_ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m specs.evidence.twins $(TWINS_ARGS)
 
 prove: $(STAMP) ## CrossHair confirms every rule's proof obligation and refutes its wrong twins; PROVE_JOBS at a time
-	OMP_NUM_THREADS=1 $(BIN)/python -m specs.contracts $(PROVE_JOBS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m specs.evidence.contracts $(PROVE_JOBS)
 
 mutants: $(STAMP) ## which property kills which mutant of the rules, written to docs/mutation.md
-	OMP_NUM_THREADS=1 $(BIN)/python -m specs.mutants --write docs/mutation.md $(MUTANTS_ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m specs.evidence.mutants --write docs/mutation.md $(MUTANTS_ARGS)
 
 assurance: $(STAMP) ## run what there is to prove and write docs/assurance.md; ASSURANCE_PARTS="deep" for the deep suite
-	OMP_NUM_THREADS=1 $(BIN)/python -m specs.assurance $(ASSURANCE_PARTS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m specs.evidence.assurance $(ASSURANCE_PARTS)
 
 bench: $(STAMP) ## control cost per group, by sampler and groups in the buffer
 	$(BIN)/python benchmarks/control_cost.py

@@ -20,17 +20,17 @@ import sys
 import time
 from typing import NamedTuple
 
-from fsm.config import parse_config
-from fsm.laws import Laws, laws_of
-from fsm.setup import set_up
-from fsm.table import fire
-from specs.checker import HOLDS, UNDETERMINED, explore
+from fsm.config.parse import parse_config
+from fsm.config.setup import set_up
+from fsm.machines.table import fire
+from fsm.rules.laws import Laws, laws_of
+from specs.checker.explore import HOLDS, UNDETERMINED, explore
+from specs.engine.search import Bounds
+from specs.evidence.twins import spin
+from specs.evidence.twins.compare import TWINS, line, rows
+from specs.evidence.twins.configurations import CONFIGURATIONS
 from specs.model import CrashFrom, World
-from specs.properties import Properties, properties_of
-from specs.search import Bounds
-from specs.twins import spin
-from specs.twins.compare import TWINS, line, rows
-from specs.twins.configurations import CONFIGURATIONS
+from specs.properties.kinds import Properties, properties_of
 
 PROMPTS = 24
 PLAIN_STATES = 100_000

@@ -23,13 +23,13 @@ import statistics
 import time
 from typing import NamedTuple
 
-from fsm.config import parse_config
+from fsm.config.parse import parse_config
+from fsm.config.setup import set_up
 from fsm.core import Core
-from fsm.drive import Drive
 from fsm.effects import Effect, StartRollout
 from fsm.events import Attempt, Begin, ChunkTrained, GroupFinished, StepFinished, SyncFinished
-from fsm.setup import set_up
-from fsm.trainer import TRAINER, Trainer, TrainerContext
+from fsm.machines.drive import Drive
+from fsm.machines.trainer import TRAINER, Trainer, TrainerContext
 
 N = 64
 NEIGHBOURS = 1_024

@@ -25,6 +25,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+from fsm.config.setup import set_up
 from fsm.core import Core, Transition
 from fsm.effects import FinishStep, StartBackoff, StartRollout, SyncWeights, TrainChunk
 from fsm.errors import LateAnswer
@@ -41,19 +42,18 @@ from fsm.events import (
     StepFinished,
     SyncFinished,
 )
-from fsm.setup import set_up
 from fsm.state import is_over
-from runtime.reporting.collect import collect
-from runtime.reporting.page import page_of
-from runtime.reporting.verdict import verdict_of
+from runtime.metrics.step_record import StepRecord
+from runtime.report.collect import collect
+from runtime.report.page import page_of
+from runtime.report.verdict import verdict_of
 from runtime.settings import load_settings
-from runtime.step_record import StepRecord
-from runtime.tracing import writer
-from runtime.tracing.config import TraceConfig
-from runtime.tracing.header import make_header
-from runtime.tracing.notes import AttemptsPlaced, CallBegan, CallEnded, GroupReceived, Note, WorkerStarted
-from runtime.tracing.reader import open_trace
-from specs.closing import outlook
+from runtime.trace import writer
+from runtime.trace.config import TraceConfig
+from runtime.trace.files import make_header
+from runtime.trace.notes import AttemptsPlaced, CallBegan, CallEnded, GroupReceived, Note, WorkerStarted
+from runtime.trace.reader import open_trace
+from specs.checker.closing import outlook
 
 SIBLINGS = 16
 WORKERS = tuple(f"generation-{number}" for number in range(8))

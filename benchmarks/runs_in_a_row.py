@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-COMMAND = [sys.executable, "-c", "from runtime.entry import main; main()", "train"]
+COMMAND = [sys.executable, "-c", "from runtime.cli.entry import main; main()", "train"]
 BUSY = [sys.executable, "-c", "while True: sum(range(10_000))"]
 LIMIT_S = 600.0
 

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fsm.config.setup import set_up
 from fsm.core import Core, Transition
 from fsm.effects import Effect, FinishStep, StartBackoff, StartRollout, SyncWeights, TrainChunk
 from fsm.events import (
@@ -36,14 +37,13 @@ from fsm.events import (
     StepFinished,
     SyncFinished,
 )
-from fsm.setup import set_up
 from fsm.state import is_over
+from runtime.metrics.step_record import StepRecord
 from runtime.settings import load_settings
-from runtime.step_record import StepRecord
-from runtime.tracing.config import TraceConfig
-from runtime.tracing.header import make_header
-from runtime.tracing.notes import AttemptsPlaced, CallBegan, CallEnded, GroupReceived, WorkerStarted
-from runtime.tracing.writer import Trace
+from runtime.trace.config import TraceConfig
+from runtime.trace.files import make_header
+from runtime.trace.notes import AttemptsPlaced, CallBegan, CallEnded, GroupReceived, WorkerStarted
+from runtime.trace.writer import Trace
 
 NUM_PROMPTS = 1_000_000_000
 SIBLINGS = 16

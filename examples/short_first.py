@@ -13,7 +13,7 @@ when a group finishes and becomes part of its class.
 
 from __future__ import annotations
 
-from fsm.admission_gate import within_window
+from fsm.machines.admission_gate import within_window
 from fsm.samplers.builtin import count, take
 from fsm.samplers.protocol import Admission, GatedSampler, GroupRecord
 from fsm.state import GroupClass, View

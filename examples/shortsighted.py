@@ -10,7 +10,7 @@ says so before a GPU is paid for, with the shortest story of how it comes to tha
 
 from __future__ import annotations
 
-from fsm.admission_gate import within_window
+from fsm.machines.admission_gate import within_window
 from fsm.samplers.builtin import count, take
 from fsm.samplers.protocol import Admission, GatedSampler
 from fsm.state import GroupClass, View

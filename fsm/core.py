@@ -2,8 +2,8 @@
 
 An event is first checked against the roster and the machines; a refused one raises IllegalEvent and changes
 nothing. Then the rules make the event's transition and all of the core's own moves on an immutable state
-(`fsm.answers`, `fsm.own_moves`), the invariants are asserted, and only then is the state replaced and the roster
-told. The same events give the same effects and the same snapshot: there is no clock and no randomness here.
+(`fsm.rules.on_event`, `fsm.rules.own_moves`), the invariants are asserted, and only then is the state replaced and the
+roster told. The same events give the same effects and the same snapshot: there is no clock and no randomness here.
 """
 
 from __future__ import annotations
@@ -12,13 +12,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from fsm import answers, own_moves
-from fsm.answers import Done
-from fsm.ask import ask_label
-from fsm.carry import Book
-from fsm.config_values import backoff_s
-from fsm.dead_ends import WHAT_LED_HERE, DeadEnd, dead_end, is_dead_end
-from fsm.drive import Drive
+from fsm.config.setup import Setup
+from fsm.config.values import backoff_s
 from fsm.effects import Effect, Stopped
 from fsm.errors import Deadlocked, EvenstepError, IllegalEvent, LateAnswer, SamplerError, Stalled
 from fsm.events import (
@@ -38,16 +33,21 @@ from fsm.events import (
     SyncFinished,
 )
 from fsm.explain import waits_for
-from fsm.invariants import check
-from fsm.laws import Laws, laws_of
-from fsm.machines import TABLES
-from fsm.moves import Move, RunStopped
-from fsm.roster import Group
+from fsm.groups.book import Book
+from fsm.groups.invariants import check
+from fsm.groups.roster import Group
+from fsm.machines.catalog import TABLES
+from fsm.machines.drive import Drive
+from fsm.machines.table import Fire
+from fsm.machines.trainer import TrainerState
+from fsm.rules import on_event, own_moves
+from fsm.rules.changes import Move, RunStopped
+from fsm.rules.laws import Laws, laws_of
+from fsm.rules.on_event import Done
+from fsm.rules.outlook import WHAT_LED_HERE, DeadEnd, dead_end, is_dead_end
+from fsm.rules.sampler_calls import ask_label
 from fsm.samplers.protocol import LabellingSampler
-from fsm.setup import Setup
 from fsm.state import State, is_over
-from fsm.table import Fire
-from fsm.trainer import TrainerState
 
 
 class Transition(NamedTuple):
@@ -80,7 +80,7 @@ class Core:
         self.setup = setup
         self.limits = setup.limits
         self.laws = laws_of(setup.limits, setup.sampler, setup.sampler_name, fire or Drive(TABLES))
-        self.state = answers.begin(self.laws)
+        self.state = on_event.begin(self.laws)
         self.book = Book()
         self.error: EvenstepError | None = None
         """Why the run was stopped; None while it runs and when it is completed."""
@@ -173,7 +173,7 @@ class Core:
                 group = self.book.roster.backing_off.get(_checked(attempt).prompt)
                 if group is None or self.book.attempt(group) != attempt:
                     raise LateAnswer(f"{attempt} is not backing off")
-                return partial(answers.end_backoff, group_class=group.group_class), group, 0.0
+                return partial(on_event.end_backoff, group_class=group.group_class), group, 0.0
             case ClaimUnreadable(prompt, error):
                 return self._plan_unreadable(prompt, error)
             case StallTimeout(idle_s):
@@ -181,9 +181,9 @@ class Core:
                     f"no group finished and no step closed for {idle_s:g} s, stall_timeout_s is over: "
                     f"{self.waits_for()}"
                 )
-                return partial(answers.stop_with, error=Stalled(explanation)), None, 0.0
+                return partial(on_event.stop_with, error=Stalled(explanation)), None, 0.0
             case DeadEndReached():
-                return partial(answers.stop_with, error=Deadlocked(self.explain_dead_end())), None, 0.0
+                return partial(on_event.stop_with, error=Deadlocked(self.explain_dead_end())), None, 0.0
         return self._plan_trainer(event)
 
     def _plan_trainer(self, event: Event) -> _Plan:
@@ -192,26 +192,26 @@ class Core:
             case ChunkTrained(chunk):
                 current = self.book.next_chunk - 1
                 self._require(TrainerState.TRAINING, event, chunk == current, f"the chunk is {current}")
-                return answers.finish_chunk, None, 0.0
+                return on_event.finish_chunk, None, 0.0
             case StepFinished(step):
                 version = trainer.version
                 self._require(TrainerState.FINISHING, event, step == version, f"the step is {version}")
-                return answers.close_step, None, 0.0
+                return on_event.close_step, None, 0.0
             case SyncFinished(version):
                 current = trainer.version
                 self._require(TrainerState.SYNCING, event, version == current, f"the version is {current}")
-                return answers.finish_sync, None, 0.0
+                return on_event.finish_sync, None, 0.0
         raise IllegalEvent(f"{event!r} is no event of evenstep; see fsm.events")
 
     def _plan_finished(self, group: Group, zero_variance: bool, record: GroupRecord | None) -> _Plan:
         running = group.group_class
         if zero_variance and self.limits.dynamic_sampling:
-            return partial(answers.filter_group, group_class=running), group, 0.0
+            return partial(on_event.filter_group, group_class=running), group, 0.0
         try:
             label = self._label(record)
         except SamplerError as error:
-            return partial(answers.stop_with, error=error), group, 0.0
-        return partial(answers.commit, group_class=running, label=label), group, 0.0
+            return partial(on_event.stop_with, error=error), group, 0.0
+        return partial(on_event.commit, group_class=running, label=label), group, 0.0
 
     def _plan_failed(self, group: Group, kind: FailureKind, error: str) -> _Plan:
         """L7: the roster knows the attempts, so whether another follows is an answer of the world to the rules."""
@@ -220,10 +220,10 @@ class Core:
         infra = kind is FailureKind.INFRA
         allowed = failure.max_infra_attempts_per_prompt if infra else failure.max_data_attempts_per_prompt
         if group.failures(kind) + 1 >= allowed:
-            return partial(answers.give_up, group_class=running, kind=kind, error=error), group, 0.0
+            return partial(on_event.give_up, group_class=running, kind=kind, error=error), group, 0.0
         failed = group.infra_failures + group.data_failures + 1
         delay_s = backoff_s(failed, failure.backoff_base_s, failure.max_backoff_s) if infra else 0.0
-        transition = partial(answers.retry, group_class=running, kind=kind, backs_off=delay_s > 0)
+        transition = partial(on_event.retry, group_class=running, kind=kind, backs_off=delay_s > 0)
         return transition, group, delay_s
 
     def _plan_unreadable(self, prompt: int, error: str) -> _Plan:
@@ -232,7 +232,7 @@ class Core:
             raise IllegalEvent(
                 f"prompt {prompt!r} is not in the chunk in training, which has {list(self.book.roster.chunk)}"
             )
-        return partial(answers.fail_claim, group_class=group.group_class, error=error), group, 0.0
+        return partial(on_event.fail_claim, group_class=group.group_class, error=error), group, 0.0
 
     def _running(self, attempt: Attempt) -> Group:
         """The group whose attempt runs, or LateAnswer (D2)."""

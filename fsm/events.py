@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import NamedTuple
 
-from fsm.moves import FailureKind
-from fsm.samplers.protocol import GroupRecord
 
-__all__ = [
-    "Attempt",
-    "BackoffOver",
-    "Begin",
-    "ChunkTrained",
-    "ClaimUnreadable",
-    "DeadEndReached",
-    "Event",
-    "FailureKind",
-    "GroupFailed",
-    "GroupFinished",
-    "GroupRecord",
-    "StallTimeout",
-    "StepFinished",
-    "SyncFinished",
-]
+class FailureKind(StrEnum):
+    """Whose failure an attempt's was; each kind has its own budget (L7)."""
+
+    INFRA = "infra"
+    DATA = "data"
+
+
+class GroupRecord(NamedTuple):
+    """What is known of a group when it is ready; a custom sampler's label is made from it."""
+
+    prompt: int
+    """Its number in dataloader order."""
+    completion_tokens: int
+    """Sampled tokens of all its rollouts."""
+    reward_mean: float
+    reward_std: float
 
 
 class Attempt(NamedTuple):
@@ -98,7 +97,7 @@ class StallTimeout(NamedTuple):
 
 
 class DeadEndReached(NamedTuple):
-    """The watchdog saw that the run can never go on (`fsm.dead_ends`), and `on_deadlock` is stop (W2)."""
+    """The watchdog saw that the run can never go on (`fsm.rules.outlook`), and `on_deadlock` is stop (W2)."""
 
 
 Event = (

@@ -6,20 +6,21 @@ event.
 
 from __future__ import annotations
 
-from fsm import pages
-from fsm.dead_ends import dead_end, deadlocked
-from fsm.run import RunState
-from fsm.source import SourceState
+from fsm.machines.run import RunState
+from fsm.machines.source import SourceState
+from fsm.machines.step_assembly import want
+from fsm.machines.trainer import TrainerState
+from fsm.rules.outlook import dead_end, deadlocked
 from fsm.state import NONE, Counts, GroupClass, Limits, State, charged
-from fsm.step_assembly import want
-from fsm.trainer import TrainerState
+from fsm.values import pages
 
 SHOWN_CLASSES = 6
 """Classes that the sentence lists per place; the rest is counted."""
 
 
 def status(state: State) -> str:
-    """One of waiting_for_rollouts, training, finishing, syncing, completed, stopped, deadlocked (`fsm.dead_ends`)."""
+    """One of waiting_for_rollouts, training, finishing, syncing, completed, stopped, deadlocked
+    (`fsm.rules.outlook`)."""
     if state.run.status is not RunState.RUNNING:
         return state.run.status.name.lower()
     if state.trainer.status is not TrainerState.ASSEMBLING:

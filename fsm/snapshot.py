@@ -1,7 +1,7 @@
 """C1 to C3: the control part of a checkpoint, to and from plain JSON.
 
 `snapshot` writes everything down as it is; what a resume changes is done by the rules when the restored core
-begins (`answers.resume`, `answers.regenerate`).
+begins (`on_event.resume`, `on_event.regenerate`).
 """
 
 from __future__ import annotations
@@ -10,23 +10,24 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
-from fsm import answers, pages
-from fsm.admission_gate import AdmissionGate, GateState
+from fsm.config.setup import Setup
 from fsm.core import Core, Transition
 from fsm.effects import ClosedStep
 from fsm.errors import ConfigError, IllegalSnapshot
-from fsm.prompt_group import Tally
-from fsm.roster import Group, Roster
-from fsm.run import Run, RunState
+from fsm.groups.roster import Group, Roster
+from fsm.machines.admission_gate import AdmissionGate, GateState
+from fsm.machines.prompt_group import Tally
+from fsm.machines.run import Run, RunState
+from fsm.machines.shortfall_ledger import LedgerState, ShortfallLedger
+from fsm.machines.source import Source, SourceState, position
+from fsm.machines.spare_pool import PoolState, SparePool
+from fsm.machines.step_assembly import StepAssembly, StepState
+from fsm.machines.trainer import Trainer, TrainerState
+from fsm.rules import on_event
 from fsm.samplers.builtin import InOrder, ReadyFirst
-from fsm.setup import Setup
-from fsm.shortfall_ledger import LedgerState, ShortfallLedger
 from fsm.snapshot_form import FORMAT, GATED, require_agreement, require_form, require_lists
-from fsm.source import Source, SourceState, position
-from fsm.spare_pool import PoolState, SparePool
 from fsm.state import Budgets, Counts, GroupClass, Queue, State, slots_accounted
-from fsm.step_assembly import StepAssembly, StepState
-from fsm.trainer import Trainer, TrainerState
+from fsm.values import pages
 
 Json = dict[str, Any]
 
@@ -140,8 +141,8 @@ def restore(
             f"the checkpoint was written under more replacements: {beyond} slots in flight have had more than now "
             f"allowed ({setup.limits.max_replacements}), and get no further one (L2)"
         )
-    regenerates = answers.regenerate if changed else answers.resume
-    core.open_with(answers.replace_data if replaced else regenerates)
+    regenerates = on_event.regenerate if changed else on_event.resume
+    core.open_with(on_event.replace_data if replaced else regenerates)
     return core
 
 

@@ -11,23 +11,23 @@ from enum import IntEnum
 from itertools import pairwise
 from typing import Any, NamedTuple, get_type_hints
 
-from fsm import pages
-from fsm.admission_gate import AdmissionGate
-from fsm.carry import Book
-from fsm.config_errors import given_as
+from fsm.config.wording import given_as
 from fsm.effects import ClosedStep
 from fsm.errors import IllegalSnapshot
-from fsm.invariants import faults
-from fsm.prompt_group import Tally
-from fsm.roster import Group
-from fsm.run import Run, RunState
-from fsm.shortfall_ledger import SHORTFALL_LEDGER, LedgerContext, LedgerState, ShortfallLedger
-from fsm.source import Source
-from fsm.spare_pool import SparePool
+from fsm.groups.book import Book
+from fsm.groups.invariants import faults
+from fsm.groups.roster import Group
+from fsm.machines.admission_gate import AdmissionGate
+from fsm.machines.prompt_group import Tally
+from fsm.machines.run import Run, RunState
+from fsm.machines.shortfall_ledger import SHORTFALL_LEDGER, LedgerContext, LedgerState, ShortfallLedger
+from fsm.machines.source import Source
+from fsm.machines.spare_pool import SparePool
+from fsm.machines.step_assembly import StepAssembly, StepState
+from fsm.machines.table import fire
+from fsm.machines.trainer import Trainer, TrainerState
 from fsm.state import NONE, Budgets, GroupClass, Limits, Queue, State, slots_accounted
-from fsm.step_assembly import StepAssembly, StepState
-from fsm.table import fire
-from fsm.trainer import Trainer, TrainerState
+from fsm.values import pages
 
 FORMAT = 1
 """Version of the snapshot's format; another one is refused."""

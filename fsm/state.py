@@ -1,24 +1,24 @@
 """The core's state: a NamedTuple of NamedTuples of integers, and counts of groups per class.
 
 Groups that no rule can tell apart are counted, not listed. Which prompt is which is the roster's business
-(`fsm.roster`); nothing here depends on it.
+(`fsm.groups.roster`); nothing here depends on it.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from fsm import pages
-from fsm.admission_gate import AdmissionGate
-from fsm.evolve import evolver
-from fsm.pages import Pages
-from fsm.prompt_group import Tally
-from fsm.run import Run, RunState
-from fsm.shortfall_ledger import ShortfallLedger
-from fsm.source import Source
-from fsm.spare_pool import SparePool
-from fsm.step_assembly import StepAssembly
-from fsm.trainer import Trainer
+from fsm.machines.admission_gate import AdmissionGate
+from fsm.machines.prompt_group import Tally
+from fsm.machines.run import Run, RunState
+from fsm.machines.shortfall_ledger import ShortfallLedger
+from fsm.machines.source import Source
+from fsm.machines.spare_pool import SparePool
+from fsm.machines.step_assembly import StepAssembly
+from fsm.machines.trainer import Trainer
+from fsm.values import pages
+from fsm.values.evolve import evolver
+from fsm.values.pages import Pages
 
 _RUNNING = RunState.RUNNING  # an enum's members are slow to look up
 NONE = -1
@@ -219,7 +219,7 @@ class View:
 
     @property
     def ready(self) -> Counts:
-        """Ready groups per class, in pages; `fsm.pages` reads them: `items`, `items_from`, `first`, `get`."""
+        """Ready groups per class, in pages; `fsm.values.pages` reads them: `items`, `items_from`, `first`, `get`."""
         return self._state.ready
 
     @property

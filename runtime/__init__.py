@@ -1,1 +1,24 @@
-"""What carries out the core's effects: command line, generation, training, data."""
+"""What carries out the core's effects: processes, models, data, files, and the command line.
+
+Each part imports only those above it:
+
+    files        files that a disk may refuse, that may be torn, or that are no plain files
+    tasks        prompts, and what a completion is worth
+    groups       a prompt group and its rollouts, as a generation worker hands them to the trainer
+    models       Hugging Face model directories, and the models that evenstep makes by itself
+    generation   completions: an engine on torch, and one on vLLM
+    training     from prompt groups to one optimizer step
+    metrics      counted, written, drawn
+    trace        what the core was told and did: written, read, replayed
+    settings     the configuration of a run
+    output       the directory of a run, from its start to its summary
+    checkpoints  what is saved, what it belongs to, and how a run resumes from it
+    naming       names and resources of the run's actors
+    transport    groups and weights on their way from one process to another
+    actors       generation workers, reward workers and trainer ranks on Ray
+    explain      why a run waits, or why it ended
+    report       a trace as a page, or as events for the Perfetto viewer
+    control      the controller: the process that feeds events to the core and carries its effects out
+    launch       the process that a user starts: checks before a run, then the controller's messages
+    cli          `evenstep`, one file a command
+"""

@@ -15,15 +15,15 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field
 
-from fsm.config import CoreLossConfig, CorePolicyConfig, RunConfig, parse_config
+from fsm.config.parse import CoreLossConfig, CorePolicyConfig, RunConfig, parse_config
+from fsm.config.strict import Strict
+from fsm.config.strict_yaml import load_yaml
 from fsm.errors import ConfigError
-from fsm.strict import Strict
-from fsm.strict_yaml import load_yaml
+from runtime.files.plain import refuse_not_plain
 from runtime.generation.config import GenerationConfig, VllmEngineConfig
 from runtime.models.config import TinyModelConfig, WarmupConfig
-from runtime.plain_files import refuse_not_plain
 from runtime.tasks.config import DataConfig
-from runtime.tracing.config import TraceConfig
+from runtime.trace.config import TraceConfig
 from runtime.training.config import LossConfig, OptimizerConfig, PolicyConfig
 
 TINY, SMOLLM2 = "tiny", "smollm2"

@@ -20,16 +20,17 @@ from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from typing import Any, NamedTuple, TypeVar
 
-from fsm import answers, own_moves, pages
-from fsm.answers import Done
 from fsm.errors import InvariantBroken
-from fsm.laws import Laws
-from fsm.moves import FailureKind
-from fsm.prompt_group import PROMPT_GROUP, Tally
+from fsm.events import FailureKind
+from fsm.machines.prompt_group import PROMPT_GROUP, Tally
+from fsm.machines.table import Fairness, Table, Value, fire
+from fsm.machines.trainer import TRAINER, TrainerState
+from fsm.rules import on_event, own_moves
+from fsm.rules.laws import Laws
+from fsm.rules.on_event import Done
 from fsm.samplers.protocol import labels_of
 from fsm.state import GroupClass, State, is_over
-from fsm.table import Fairness, Table, Value, fire
-from fsm.trainer import TRAINER, TrainerState
+from fsm.values import pages
 
 CORE_FAULTS = (InvariantBroken, ValueError, KeyError)
 """What the core's functions raise where one of them asks for what another refuses."""
@@ -178,7 +179,7 @@ ENDS_ATTEMPT: frozenset[str] = frozenset({"commit", "filter", "retry", "back_off
 def leave(state: State, given: Answer) -> State:
     """First of what an answer does: the attempt that it ends is over."""
     if given.name in ENDS_ATTEMPT and given.group_class is not None:
-        return answers.leave(state, given.group_class)
+        return on_event.leave(state, given.group_class)
     return state
 
 
@@ -187,29 +188,29 @@ def arrive(state: State, laws: Laws, given: Answer) -> Done:
     group_class = given.group_class or GroupClass()
     match given.name:
         case "commit":
-            return answers.commit_left(state, laws, group_class, given.label)
+            return on_event.commit_left(state, laws, group_class, given.label)
         case "filter":
-            return answers.filter_left(state, laws, group_class)
+            return on_event.filter_left(state, laws, group_class)
         case "retry":
-            return answers.retry_left(state, laws, group_class, FailureKind.DATA, backs_off=False)
+            return on_event.retry_left(state, laws, group_class, FailureKind.DATA, backs_off=False)
         case "back_off":
-            return answers.retry_left(state, laws, group_class, FailureKind.INFRA, backs_off=True)
+            return on_event.retry_left(state, laws, group_class, FailureKind.INFRA, backs_off=True)
         case "end_backoff":
-            return answers.end_backoff(state, laws, group_class)
+            return on_event.end_backoff(state, laws, group_class)
         case "drop":
-            return answers.give_up_left(state, laws, group_class, FailureKind.INFRA, "an attempt failed")
+            return on_event.give_up_left(state, laws, group_class, FailureKind.INFRA, "an attempt failed")
         case "skip":
-            return answers.give_up_left(state, laws, group_class, FailureKind.DATA, "an attempt failed")
+            return on_event.give_up_left(state, laws, group_class, FailureKind.DATA, "an attempt failed")
         case "late":
             return _late(state, laws, group_class)
         case "claim_failed":
-            return answers.fail_claim(state, laws, group_class, "a group is unreadable")
+            return on_event.fail_claim(state, laws, group_class, "a group is unreadable")
         case "chunk_trained":
-            return answers.finish_chunk(state, laws)
+            return on_event.finish_chunk(state, laws)
         case "step_finished":
-            return answers.close_step(state, laws)
+            return on_event.close_step(state, laws)
         case "weights_synced":
-            return answers.finish_sync(state, laws)
+            return on_event.finish_sync(state, laws)
     raise ValueError(f"{given.name} is no answer of the world")
 
 
@@ -221,7 +222,7 @@ def answer(state: State, laws: Laws, given: Answer) -> Done:
 def _late(state: State, laws: Laws, group_class: GroupClass) -> Done:
     """A commit of a class that no running attempt is in: refused, or applied where the core is broken."""
     try:
-        return answers.commit(state, laws, group_class, 0)
+        return on_event.commit(state, laws, group_class, 0)
     except ValueError:
         return state, []
 
@@ -234,11 +235,11 @@ def settle(state: State, laws: Laws) -> Done:
 class Model(NamedTuple):
     """The functions that are explored. Each is deterministic and looks at its arguments alone."""
 
-    begin: Callable[[Laws], State] = answers.begin
+    begin: Callable[[Laws], State] = on_event.begin
     possible: Possible = possible
     answer: Callable[[State, Laws, Answer], Done] = answer
     settle: Callable[[State, Laws], Done] = settle
-    resume: Callable[[State, Laws], Done] = answers.resume
+    resume: Callable[[State, Laws], Done] = on_event.resume
     """Of a crash: from the state that was saved to the one that the new process begins in."""
     fairness: Mapping[str, Fairness] = FAIRNESS
     finite: frozenset[str] = FINITE

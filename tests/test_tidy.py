@@ -1,6 +1,7 @@
 """Style as a test: file sizes, who imports whom, and what the core may not touch (DESIGN, 2 and 3)."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -19,11 +20,11 @@ NOT_IN_THE_CORE = {
 ALL_FILES = [pytest.param(file, id=str(file.relative_to(ROOT))) for files in FILES.values() for file in files]
 
 
-def imports_of(file: Path, *, wherever: bool = True) -> set[str]:
-    """Full names of all modules that a file imports; not `wherever`: at its top level only."""
+def imports_of(file: Path) -> set[str]:
+    """Full names of all modules that a file imports, at its top or in its functions."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
     found: set[str] = set()
-    for node in ast.walk(tree) if wherever else tree.body:
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -51,26 +52,55 @@ def test_the_core_knows_no_clock_no_chance_no_log_no_loop_and_no_tensor(file: Pa
     assert not top(imports_of(file)) & NOT_IN_THE_CORE
 
 
-@pytest.mark.parametrize("file", FILES["fsm"], ids=lambda file: file.stem)
-def test_the_core_imports_none_of_the_other_packages(file: Path) -> None:
-    assert not top(imports_of(file)) & {"specs", "runtime", "tests", "examples"}
+def parts_of(package: str) -> list[str]:
+    """The parts of a package, in the order that its docstring lists them."""
+    docstring = ast.get_docstring(ast.parse((ROOT / package / "__init__.py").read_text(encoding="utf-8")))
+    assert docstring is not None
+    return re.findall(r"^ {4}(\w+) {2,}", docstring, re.MULTILINE)
 
 
-@pytest.mark.parametrize("file", FILES["specs"], ids=lambda file: file.stem)
-def test_specs_imports_nothing_of_runtime(file: Path) -> None:
-    assert not top(imports_of(file)) & {"runtime", "tests", "examples"}
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_lists_all_its_parts(package: str) -> None:
+    found = {path.stem for path in (ROOT / package).iterdir() if path.is_dir() or path.suffix == ".py"}
+    assert sorted(parts_of(package)) == sorted(found - {"__init__", "__pycache__"})
 
 
-@pytest.mark.parametrize("file", FILES["runtime"], ids=lambda file: str(file.relative_to(ROOT)))
-def test_runtime_imports_specs_only_inside_its_commands(file: Path) -> None:
-    if "commands" not in file.parts:
-        assert "specs" not in top(imports_of(file, wherever=False))
+@pytest.mark.parametrize("file", ALL_FILES)
+def test_a_part_imports_only_those_above_it(file: Path) -> None:
+    package, part = file.relative_to(ROOT).with_suffix("").parts[:2]
+    above = {"fsm": [], "specs": ["fsm"], "runtime": ["fsm"]}[package]
+    if part != "__init__":
+        parts = parts_of(package)
+        above += [f"{package}.{name}" for name in parts[: parts.index(part) + 1]]
+    if part == "cli":
+        above.append("specs")
+    ours = {module for module in imports_of(file) if module.partition(".")[0] in {*PACKAGES, "tests", "examples"}}
+    ours -= {"specs", "runtime"}  # `from specs import model` names the package too
+    wrong = {module for module in ours if not any(module == name or module.startswith(f"{name}.") for name in above)}
+    assert not wrong
+
+
+def test_no_imports_go_round_in_a_circle() -> None:
+    modules = {
+        ".".join(file.relative_to(ROOT).with_suffix("").parts): file for files in FILES.values() for file in files
+    }
+    imports = {name: imports_of(file) & modules.keys() for name, file in modules.items()}
+    left = dict(imports)
+    while free := [name for name, needed in left.items() if not needed & left.keys()]:
+        for name in free:
+            del left[name]
+    assert not left
+
+
+@pytest.mark.parametrize("folder", sorted({file.parent for files in FILES.values() for file in files}), ids=str)
+def test_a_folder_can_be_taken_in_at_a_glance(folder: Path) -> None:
+    assert len(list(folder.glob("*.py"))) <= 15
 
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_state_machines_do_not_import_each_other(machine: str) -> None:
-    others = {f"fsm.{other}" for other in MACHINES if other != machine}
-    assert not imports_of(ROOT / "fsm" / f"{machine}.py") & others
+    others = {f"fsm.machines.{other}" for other in MACHINES if other != machine}
+    assert not imports_of(ROOT / "fsm/machines" / f"{machine}.py") & others
 
 
 def test_every_file_with_a_rule_table_is_known_as_a_machine() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from runtime.generation.config import GenerationConfig, VllmEngineConfig
-from runtime.generation.vllm_engine import VllmEngine
+from runtime.generation.on_vllm.engine import VllmEngine
 from runtime.models.errors import UnsupportedModel
 
 sys.path.append(str(Path(__file__).parent.parent / "tests" / "runtime" / "models"))

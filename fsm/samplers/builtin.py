@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
 
-from fsm import pages
-from fsm.admission_gate import within_window
+from fsm.machines.admission_gate import within_window
 from fsm.samplers.protocol import Admission, GatedSampler
 from fsm.state import GroupClass, View
+from fsm.values import pages
 
 Picks = list[tuple[GroupClass, int]]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from fsm.events import GroupRecord
 from fsm.state import NONE, GroupClass, View
 
 MOST_LABELS = 64
@@ -18,17 +19,6 @@ class Admission(NamedTuple):
     """The step that its groups are stamped for, or None."""
     bucket: int | None = None
     """weight_fifo: the version at admission (D3), or None."""
-
-
-class GroupRecord(NamedTuple):
-    """What is known of a group when it is ready; a custom sampler's label is made from it."""
-
-    prompt: int
-    """Its number in dataloader order."""
-    completion_tokens: int
-    """Sampled tokens of all its rollouts."""
-    reward_mean: float
-    reward_std: float
 
 
 @runtime_checkable

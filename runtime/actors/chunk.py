@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import torch
 
-from runtime.answers import Row, Unreadable
-from runtime.data_plane import DataPlane
 from runtime.groups import RolloutGroup
 from runtime.training.ranks import Ranks, share_of_rank
+from runtime.transport.answers import Row, Unreadable
+from runtime.transport.data_plane import DataPlane
 
 
 def read_share(

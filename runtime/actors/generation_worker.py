@@ -23,15 +23,16 @@ from ray.exceptions import RayActorError
 from fsm.events import Attempt, FailureKind
 from runtime.actors.call_order import CallOrder
 from runtime.actors.reward_worker import verdict_threads
-from runtime.answers import Aborted, Answer, Failed, Finished, Order
-from runtime.data_plane import DataPlane
 from runtime.generation.evaluation import Evaluation
 from runtime.groups import GroupReceipt, Rollout, RolloutGroup
+from runtime.output.shared_output import not_shared
 from runtime.settings import Settings
-from runtime.shared_output import not_shared
+from runtime.tasks.base import Rated, Scored
 from runtime.tasks.errors import DataFailure
-from runtime.tasks.scores import Rated, Scored
-from runtime.weight_sync import Published, make_fetcher
+from runtime.transport.answers import Aborted, Answer, Failed, Finished, Order
+from runtime.transport.data_plane import DataPlane
+from runtime.transport.publication import Published
+from runtime.transport.weight_sync import make_fetcher
 
 if TYPE_CHECKING:
     from runtime.actors.policy_host import PolicyHost

@@ -8,14 +8,16 @@ is an infra failure, which Ray raises at whoever waits. Ray starts a dead one ag
 from __future__ import annotations
 
 import asyncio
+import math
+import random
 from collections.abc import Sequence
 
-from runtime.origin import refuse_changed_data
-from runtime.tasks.base import Fault, JudgedTask, OwnTask, Verdict
-from runtime.tasks.config import DataConfig, JsonlTaskConfig
-from runtime.tasks.delay import delay_s
+from runtime.checkpoints.origin import refuse_changed_data
+from runtime.tasks.base import Fault, JudgedTask, OwnTask, Rated, Scored
+from runtime.tasks.config import DataConfig, DelayConfig, JsonlTaskConfig
+from runtime.tasks.judges import Verdict
 from runtime.tasks.load import load_task
-from runtime.tasks.scores import Rated, Scored
+from runtime.tasks.seeds import derive_seed
 from runtime.tasks.split import Split
 from runtime.tasks.verdicts.pool import PoolSize, VerdictPool
 
@@ -95,3 +97,9 @@ def _own(task: OwnTask, index: int, said: tuple[str, ...], sibling: int) -> Rate
 
 def _rated(verdict: Verdict) -> Rated:
     return verdict.reward, verdict.correct
+
+
+def delay_s(delay: DelayConfig, seed: int, index: int, sibling: int) -> float:
+    """How long the verdict on this rollout is held back, in seconds: the same in every run with this seed."""
+    deviate = random.Random(derive_seed(seed, "delay", index, sibling)).gauss()
+    return min(delay.max_s, max(delay.min_s, delay.median_s * math.exp(delay.sigma * deviate)))

@@ -9,8 +9,8 @@ from typing import Any
 import ray
 from ray.actor import ActorHandle
 
-from runtime.actors.naming import Names, start_actor
 from runtime.actors.reward_worker import RewardWorker, verdict_threads
+from runtime.naming import Names, start_actor
 from runtime.settings import Settings
 
 

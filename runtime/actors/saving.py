@@ -9,8 +9,8 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-from runtime.checkpoint_names import list_checkpoints
-from runtime.unwritten import FileNotWritten, writing
+from runtime.checkpoints.names import list_checkpoints
+from runtime.files.unwritten import FileNotWritten, writing
 
 
 @contextmanager

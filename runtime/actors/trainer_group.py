@@ -11,17 +11,17 @@ import ray
 from ray.actor import ActorHandle
 from ray.exceptions import RayTaskError
 
-from runtime.actors.naming import Names, start_actor, trainer_resources
 from runtime.actors.trainer_rank import Resumed, TrainerRank
-from runtime.answers import ChunkReport, Row
-from runtime.collective.meeting import MeetingPoint
-from runtime.data_plane import DataPlane
-from runtime.origin import Origin
+from runtime.checkpoints.origin import Origin
+from runtime.files.unwritten import FileNotWritten
+from runtime.naming import Names, start_actor, trainer_resources
+from runtime.output.shared_output import SharedOutput
 from runtime.settings import Settings
-from runtime.shared_output import SharedOutput
 from runtime.training.step_metrics import StepMetrics
-from runtime.unwritten import FileNotWritten
-from runtime.weight_sync import Published
+from runtime.transport.answers import ChunkReport, Row
+from runtime.transport.collective.meeting import MeetingPoint
+from runtime.transport.data_plane import DataPlane
+from runtime.transport.publication import Published
 
 Json = dict[str, Any]
 

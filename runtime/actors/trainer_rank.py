@@ -15,17 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 
-from runtime import checkpoint
 from runtime.actors.saving import saving
-from runtime.answers import ChunkReport, Row
-from runtime.collective.meeting import MeetingPoint
-from runtime.data_plane import DataPlane
+from runtime.checkpoints import checkpoint
+from runtime.checkpoints.origin import Origin
 from runtime.groups import RolloutGroup
-from runtime.origin import Origin
+from runtime.output.shared_output import SharedOutput
 from runtime.settings import Settings
-from runtime.shared_output import SharedOutput
 from runtime.training.step_metrics import StepMetrics
-from runtime.weight_sync import Publication, make_publisher
+from runtime.transport.answers import ChunkReport, Row
+from runtime.transport.collective.meeting import MeetingPoint
+from runtime.transport.data_plane import DataPlane
+from runtime.transport.publication import Publication
+from runtime.transport.weight_sync import make_publisher
 
 if TYPE_CHECKING:
     from torch.distributed import TCPStore  # type: ignore[attr-defined]  # torch's own omission
@@ -63,7 +64,7 @@ class TrainerRank:
 
     def meeting_point(self) -> MeetingPoint:
         """Open the store at which the ranks meet, at this machine's address and there alone."""
-        from runtime.collective.group import open_store
+        from runtime.transport.collective.group import open_store
 
         host: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
         self._store = open_store(host)
@@ -71,9 +72,9 @@ class TrainerRank:
 
     def open(self, rank: int, world_size: int, meeting_point: MeetingPoint | None) -> None:
         """Join the other ranks and load the model."""
-        from runtime.collective.group import visited
         from runtime.training.ranks import alone, joined_ranks
         from runtime.training.trainer import StepTrainer
+        from runtime.transport.collective.group import visited
 
         settings = self._settings
         device = "cuda:0" if settings.cluster.trainer_device == "cuda" else "cpu"

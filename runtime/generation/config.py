@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from fsm.strict import Strict
+from fsm.config.strict import Strict
 from runtime.generation.engine import Sampling
 
 

@@ -8,9 +8,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from runtime.generation.engine import Engine, Sampling
 from runtime.generation.evaluation import Evaluation
 from runtime.generation.rollouts import SampledGroup, gather_or_cancel, make_job, sample_groups
-from runtime.generation.text import TextCodec
-from runtime.tasks.base import Task
-from runtime.tasks.scores import Scored
+from runtime.models.text import TextCodec
+from runtime.tasks.base import Scored, Task
 
 RateGroups = Callable[[Sequence[SampledGroup]], Awaitable[Scored]]
 """Has groups of held-out prompts rated."""

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from runtime.generation.engine import Engine, GeneratedGroup, GeneratedSequence, GroupRequest, Sampling
-from runtime.generation.text import TextCodec
 from runtime.groups import Rollout, RolloutGroup
+from runtime.models.text import TextCodec
 from runtime.tasks.base import OwnTask, Task
 from runtime.tasks.seeds import derive_seed
 

@@ -6,7 +6,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from fsm.strict import Strict
+from fsm.config.strict import Strict
 
 
 class TinyModelConfig(Strict):

@@ -18,8 +18,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from transformers import PreTrainedModel
 
-from runtime.durable import sync_path, sync_tree
-from runtime.model_directory import INDEX, ModelDirectoryProblem, weight_files
+from runtime.files.durable import sync_path, sync_tree
+from runtime.models.directory import INDEX, ModelDirectoryProblem, weight_files
 from runtime.models.errors import ModelNotSaved
 from runtime.models.weights import as_in_files
 

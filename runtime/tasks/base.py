@@ -9,18 +9,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from runtime.tasks.judges import Judge
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What a rollout is worth. Accuracy counts `correct`; training uses `reward`, in [0, 1]."""
-
-    reward: float
-    correct: bool
+from runtime.tasks.judges import Judge, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,3 +89,17 @@ class JudgedTask(Task):
     @abstractmethod
     def blame(self, index: int, turns: Sequence[str], fault: Fault) -> str:
         """Why a rollout of item `index` has no verdict, with the item, the completion and the remedy."""
+
+
+Rated = tuple[float, bool] | str
+"""Reward and correctness of a rollout, or why it has no verdict."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """Rated groups."""
+
+    groups: list[tuple[Rated, ...]]
+    """Per group, in order, its siblings in order."""
+    notice: str | None
+    """What the verifier prints; a worker tells it once."""

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fsm.strict import Strict
+from fsm.config.strict import Strict
 
 DRAWN_PROMPTS = 65_536
 """Prompts of an epoch where they are drawn, if the configuration does not say how many."""

@@ -7,8 +7,9 @@ import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from runtime.tasks.base import OwnTask, Verdict
+from runtime.tasks.base import OwnTask
 from runtime.tasks.config import DataConfig, ReverseTaskConfig, SortTaskConfig
+from runtime.tasks.judges import Verdict
 from runtime.tasks.seeds import derive_seed
 from runtime.tasks.split import Split, training_item, validation_items
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from runtime.tasks.base import Verdict
-from runtime.tasks.judges import Rate
+from runtime.tasks.judges import Rate, Verdict
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runtime.plain_files import why_not_plain
+from runtime.files.plain import why_not_plain
 from runtime.tasks.base import Fault, JudgedTask
 from runtime.tasks.config import DataConfig, JsonlTaskConfig
 from runtime.tasks.errors import TaskError

@@ -11,8 +11,16 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol, runtime_checkable
 
-from runtime.tasks.base import Verdict
 from runtime.tasks.errors import TaskError
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a rollout is worth. Accuracy counts `correct`; training uses `reward`, in [0, 1]."""
+
+    reward: float
+    correct: bool
+
 
 Rate = Callable[..., Verdict]
 """Rates one case. Raises NoReward for what is no reward, and whatever the users' code raises."""

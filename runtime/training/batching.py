@@ -14,8 +14,7 @@ from torch import Tensor
 
 from runtime.groups import Rollout, RolloutGroup
 from runtime.training.advantages import group_advantages
-from runtime.training.config import LossConfig
-from runtime.training.overlong import in_the_loss, shaped_rewards
+from runtime.training.config import LossConfig, RewardShapingConfig
 
 PAD_TOKEN = 0
 """Fills the tail of short rows. It is neither attended to nor trained on, so any token will do."""
@@ -202,3 +201,27 @@ def empty_microbatch() -> Microbatch:
         generation_logprobs=torch.zeros((1, 2)),
         advantages=torch.zeros(1),
     )
+
+
+def soft_overlong_punishment(completion_tokens: int, shaping: RewardShapingConfig) -> float:
+    """What is added to the reward of a rollout for its length: DAPO's equation 13 times the penalty.
+
+    0 up to `max_response_length − overlong_buffer_length` sampled tokens, then falling linearly to
+    −overlong_buffer_penalty at `max_response_length`, and that beyond.
+    """
+    start = shaping.max_response_length - shaping.overlong_buffer_length
+    excess = min(max(completion_tokens - start, 0), shaping.overlong_buffer_length)
+    return -shaping.overlong_buffer_penalty * excess / shaping.overlong_buffer_length
+
+
+def shaped_rewards(group: RolloutGroup, config: LossConfig) -> list[float]:
+    """The rewards that the advantages of a group are made of, one a sibling."""
+    shaping = config.reward_shaping
+    if shaping is None:
+        return [rollout.reward for rollout in group.rollouts]
+    return [rollout.reward + soft_overlong_punishment(rollout.completion_tokens, shaping) for rollout in group.rollouts]
+
+
+def in_the_loss(rollout: Rollout, config: LossConfig) -> bool:
+    """Whether a rollout is trained on: with `overlong_filtering`, only if it ended by itself."""
+    return rollout.finished or not config.overlong_filtering

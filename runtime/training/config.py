@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from fsm.strict import Strict
+from fsm.config.strict import Strict
 
 
 class PolicyConfig(Strict):

@@ -32,8 +32,7 @@ import torch
 from torch import Tensor
 
 from runtime.training.config import Aggregation, LossConfig
-from runtime.training.kl import kl_estimate, reference_kl
-from runtime.training.ratio import log_ratio, probability_ratio
+from runtime.training.kl import kl_estimate, log_ratio, probability_ratio, reference_kl
 from runtime.training.totals import LossSums
 
 

@@ -9,9 +9,9 @@ import pytest
 from pydantic import BaseModel
 from typer.testing import CliRunner
 
-from fsm.config_errors import models_in
-from runtime.cli import app
-from runtime.reference import reference, refreshed
+from fsm.config.wording import models_in
+from runtime.cli.app import app
+from runtime.cli.reference import reference, refreshed
 from runtime.settings import REFUSED_ACROSS_BLOCKS, Settings
 
 DOCUMENT = Path(__file__).parents[2] / "docs/configuration.md"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from specs.diagrams import refreshed
+from specs.evidence.diagrams import refreshed
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,7 +40,7 @@ def test_every_link_of_the_documents_leads_to_a_file():
 
 
 def test_the_scenario_of_the_readme_holds(tmp_path):
-    from specs.scenario import run_file
+    from specs.scenarios.run import run_file
 
     [scenario] = re.findall(r"```yaml\n(name: .*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     file = tmp_path / "readme.yaml"

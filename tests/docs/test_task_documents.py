@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fsm.errors import ConfigError
-from runtime.run import check_run
+from runtime.launch.run import check_run
 from runtime.settings import load_settings
 from runtime.tasks.base import JudgedTask
 from runtime.tasks.load import load_task

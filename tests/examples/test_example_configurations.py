@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fsm.setup import set_up
+from fsm.config.setup import set_up
 from runtime.settings import load_settings
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))

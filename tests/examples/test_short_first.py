@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from examples.short_first import LONG, SHORT, ShortFirst
-from fsm.config import RunConfig, parse_config
+from fsm.config.parse import RunConfig, parse_config
 from fsm.errors import ConfigError
 from fsm.events import GroupRecord
 from fsm.samplers.protocol import DropAccountingSampler, PromptGroupSampler
-from specs.world import World
+from specs.scenarios.world import World
 
 TARGET = "examples.short_first:ShortFirst"
 

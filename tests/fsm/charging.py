@@ -15,18 +15,19 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 import fsm.core
-from fsm import answers, moves, pages
+from fsm.config.setup import set_up
 from fsm.core import Core
 from fsm.errors import BelowFloor
 from fsm.events import FailureKind
-from fsm.invariants import check
-from fsm.laws import Laws, laws_of
-from fsm.own_moves import settle
-from fsm.setup import set_up
+from fsm.groups.invariants import check
+from fsm.machines.table import C, Table, V, enabled, fire, with_status
+from fsm.machines.trainer import TrainerState
+from fsm.rules import changes, on_event
+from fsm.rules.laws import Laws, laws_of
+from fsm.rules.own_moves import settle
 from fsm.state import GroupClass, State, charged, is_over
-from fsm.table import C, Table, V, enabled, fire, with_status
-from fsm.trainer import TrainerState
-from specs.world import World
+from fsm.values import pages
+from specs.scenarios.world import World
 
 SHAPES = [(size, streaming) for size in range(2, 7) for streaming in range(1, size + 1)]
 """Every N from 2 to 6 with every streaming minimum."""
@@ -136,10 +137,10 @@ class Unguarded(Charging):
 def as_it_was(*, guarded: bool) -> Iterator[None]:
     """The charge rule put back; not `guarded`: the core's own assertions silenced as well."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(answers, "ask_charge", charge_the_trainer_s_step)
+        patch.setattr(on_event, "ask_charge", charge_the_trainer_s_step)
         if not guarded:
             patch.setattr(fsm.core, "check", _silent)
-            patch.setattr("specs.world.check_deep", _silent)
+            patch.setattr("specs.scenarios.world.check_deep", _silent)
         yield
 
 
@@ -157,7 +158,7 @@ def every_order(size: int, streaming: int, window: int, batches: int) -> int:
     )
     setup = set_up(config, batches * size)
     laws = laws_of(setup.limits, setup.sampler, setup.sampler_name, fire)
-    first, _ = settle(answers.begin(laws), laws)
+    first, _ = settle(on_event.begin(laws), laws)
     seen, todo = {first}, [first]
     while todo:
         state = todo.pop()
@@ -171,31 +172,31 @@ def every_order(size: int, streaming: int, window: int, batches: int) -> int:
     return len(seen)
 
 
-def _answers(state: State, laws: Laws) -> Iterator[answers.Done]:
+def _answers(state: State, laws: Laws) -> Iterator[on_event.Done]:
     """All that the world can answer: each running class finishes or is lost, the trainer reports, S5."""
     if is_over(state):
         return
     for group_class, _ in pages.items(state.running):
-        yield answers.commit(state, laws, group_class, 0)
-        yield answers.give_up(state, laws, group_class, FailureKind.INFRA, "lost")
+        yield on_event.commit(state, laws, group_class, 0)
+        yield on_event.give_up(state, laws, group_class, FailureKind.INFRA, "lost")
     for group_class, _ in pages.items(state.chunk):
-        yield answers.fail_claim(state, laws, group_class, "unreadable")
+        yield on_event.fail_claim(state, laws, group_class, "unreadable")
     match state.trainer.status:
         case TrainerState.TRAINING:
-            yield answers.finish_chunk(state, laws)
+            yield on_event.finish_chunk(state, laws)
         case TrainerState.FINISHING:
-            yield answers.close_step(state, laws)
+            yield on_event.close_step(state, laws)
         case TrainerState.SYNCING:
-            yield answers.finish_sync(state, laws)
+            yield on_event.finish_sync(state, laws)
         case TrainerState.ASSEMBLING:
             assert state.tally.in_flight, f"deadlock: {state}"
 
 
-def _even(done: list[moves.Move], before: State, after: State, size: int) -> None:
+def _even(done: list[changes.Move], before: State, after: State, size: int) -> None:
     """The property of `Charging`, said of one transition."""
     settled = 0
     for move in done:
-        if isinstance(move, moves.StepClosed):
+        if isinstance(move, changes.StepClosed):
             assert move.selected + move.charged == size, f"{move} of {size}"
             assert move.short == 0
             settled += move.charged

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from fsm.config import RunConfig, parse_config
+from fsm.config.parse import RunConfig, parse_config
+from fsm.config.setup import Setup
 from fsm.core import Core, Transition
-from fsm.drive import Drive
 from fsm.errors import IllegalEvent
 from fsm.events import Event
-from fsm.machines import TABLES
-from fsm.setup import Setup
+from fsm.machines.catalog import TABLES
+from fsm.machines.drive import Drive
+from fsm.machines.trainer import TrainerState
 from fsm.snapshot import snapshot
-from fsm.trainer import TrainerState
-from specs.world import World
+from specs.scenarios.world import World
 
 SAMPLERS = ("in_order", "ready_first", "windowed", "weight_fifo")
 WINDOW_KEY = {"in_order": "max_lookahead_versions"}

@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from fsm.admission_gate import within_window
+from fsm.events import GroupRecord
+from fsm.machines.admission_gate import within_window
 from fsm.samplers.builtin import InOrder, ReadyFirst
-from fsm.samplers.protocol import MOST_LABELS, Admission, GatedSampler, GroupRecord
+from fsm.samplers.protocol import MOST_LABELS, Admission, GatedSampler
 from fsm.state import GroupClass, View
 
 NOT_A_CLASS = 3

@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any
 
-from fsm.admission_gate import GateContext, GateState
-from fsm.prompt_group import GroupContext, GroupCount
-from fsm.run import RunContext
-from fsm.shortfall_ledger import LedgerContext
-from fsm.source import SourceContext, SourceState
-from fsm.spare_pool import PoolContext
-from fsm.step_assembly import StepContext
-from fsm.table import Table
-from fsm.trainer import TrainerContext
+from fsm.machines.admission_gate import GateContext, GateState
+from fsm.machines.prompt_group import GroupContext, GroupCount
+from fsm.machines.run import RunContext
+from fsm.machines.shortfall_ledger import LedgerContext
+from fsm.machines.source import SourceContext, SourceState
+from fsm.machines.spare_pool import PoolContext
+from fsm.machines.step_assembly import StepContext
+from fsm.machines.table import Table
+from fsm.machines.trainer import TrainerContext
 
 SIZES = (1, 2, 3, 4)
 COUNTS = (-1, 0, 1, 2, 3, 4, 5)

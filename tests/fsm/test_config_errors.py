@@ -6,10 +6,10 @@ import pytest
 import yaml
 from pydantic import Field
 
-from fsm import config as c
-from fsm.config_errors import given_as
+from fsm.config import parse as c
+from fsm.config.strict import Strict
+from fsm.config.wording import given_as
 from fsm.errors import ConfigError
-from fsm.strict import Strict
 
 
 def message(text: str) -> str:

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsm.config import RunConfig, SamplerTraits, floor_groups, parse_config, refusals, traits_of, warnings
-from fsm.config_values import longest_rollout_s
+from fsm.config.parse import RunConfig, SamplerTraits, floor_groups, parse_config, refusals, traits_of, warnings
+from fsm.config.setup import set_up
+from fsm.config.values import longest_rollout_s
 from fsm.core import Core
 from fsm.effects import StartBackoff, StartRollout
 from fsm.errors import ConfigError
 from fsm.events import BackoffOver, Begin, FailureKind, GroupFailed
-from fsm.setup import set_up
 from fsm.state import is_over
 
 SAMPLERS = ("in_order", "ready_first", "windowed", "weight_fifo")

@@ -14,6 +14,7 @@ from core_helpers import config_of, examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fsm.config.setup import set_up
 from fsm.core import Core
 from fsm.effects import AbortRollout, ClearRows, Effect, StartRollout
 from fsm.errors import BelowFloor
@@ -29,11 +30,10 @@ from fsm.events import (
     StepFinished,
     SyncFinished,
 )
-from fsm.invariants import check_deep
-from fsm.setup import set_up
+from fsm.groups.invariants import check_deep
+from fsm.machines.trainer import TrainerState
 from fsm.snapshot import restore, snapshot
 from fsm.state import is_over
-from fsm.trainer import TrainerState
 
 BATCHES = 40
 

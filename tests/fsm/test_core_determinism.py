@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from fsm.core import Core, Transition
 from fsm.events import FailureKind
+from fsm.machines.table import fire
 from fsm.snapshot import restore, snapshot
-from fsm.table import fire
-from specs.world import World
+from specs.scenarios.world import World
 
 LOSSES = {"max_consecutive_dropped_prompts": 100, "max_skipped_prompts": 100, "min_step_batch_fraction": 0.01}
 

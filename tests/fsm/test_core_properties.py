@@ -21,14 +21,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from watching import Watch
 
-from fsm.config import RunConfig
+from fsm.config.parse import RunConfig
+from fsm.config.setup import Setup
 from fsm.core import Core
 from fsm.errors import BelowFloor, BudgetExceeded, SearchExceeded, Stalled
-from fsm.events import Begin, FailureKind
-from fsm.samplers.protocol import GroupRecord
-from fsm.setup import Setup
-from fsm.trainer import TrainerState
-from specs.world import World
+from fsm.events import Begin, FailureKind, GroupRecord
+from fsm.machines.trainer import TrainerState
+from specs.scenarios.world import World
 
 CUSTOM = "examples.short_first:ShortFirst"
 SAMPLERS = ("in_order", "ready_first", "windowed", "weight_fifo", CUSTOM)

@@ -8,6 +8,7 @@ from core_helpers import REPLACE, all_of, config_of, refused, running_prompts, w
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fsm.config.setup import set_up
 from fsm.core import Core, Transition
 from fsm.errors import IllegalEvent, LateAnswer
 from fsm.events import (
@@ -24,8 +25,7 @@ from fsm.events import (
     StepFinished,
     SyncFinished,
 )
-from fsm.setup import set_up
-from specs.world import World
+from specs.scenarios.world import World
 
 INFRA, DATA = FailureKind.INFRA, FailureKind.DATA
 

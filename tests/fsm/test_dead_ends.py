@@ -10,18 +10,18 @@ from core_helpers import config_of, examples, go_on, quick_core, refused, runnin
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsm.config import parse_config
-from fsm.dead_ends import WHAT_LED_HERE, dead_end, deadlocked, livelocked
+from fsm.config.parse import parse_config
+from fsm.config.setup import set_up
 from fsm.errors import Deadlocked, RunStopped, Stalled
 from fsm.events import DeadEndReached, FailureKind
-from fsm.laws import Laws
-from fsm.moves import RunCompleted, StepClosed
-from fsm.setup import set_up
+from fsm.machines.table import fire
+from fsm.rules.changes import RunCompleted, StepClosed
+from fsm.rules.laws import Laws
+from fsm.rules.outlook import WHAT_LED_HERE, dead_end, deadlocked, livelocked
 from fsm.state import State, is_over
-from fsm.table import fire
-from specs.closing import ANY
+from specs.checker.closing import ANY
 from specs.model import CORE, after, canonical
-from specs.world import World
+from specs.scenarios.world import World
 
 LOSSY = {"max_infra_attempts_per_prompt": 1, "max_consecutive_dropped_prompts": 99, "min_step_batch_fraction": 0.1}
 

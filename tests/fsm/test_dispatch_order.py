@@ -1,11 +1,11 @@
-"""`fsm.dispatch_order`: things come out by dispatch number, however they came in (S3)."""
+"""`fsm.groups.dispatch_order`: things come out by dispatch number, however they came in (S3)."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsm.dispatch_order import DispatchOrder
+from fsm.groups.dispatch_order import DispatchOrder
 
 NUMBERS = st.lists(st.integers(0, 2_000), unique=True, max_size=60)
 

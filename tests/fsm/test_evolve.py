@@ -1,11 +1,11 @@
-"""`fsm.evolve`: what `_replace` does, without its detours."""
+"""`fsm.values.evolve`: what `_replace` does, without its detours."""
 
 from __future__ import annotations
 
 import pytest
 
-from fsm.evolve import evolver
 from fsm.state import State
+from fsm.values.evolve import evolver
 
 
 def test_an_evolver_puts_the_new_values_into_its_fields_and_keeps_the_others() -> None:

@@ -5,7 +5,7 @@ from core_helpers import REPLACE, step_on, world_of
 
 from fsm.events import FailureKind, GroupRecord
 from fsm.explain import SHOWN_CLASSES, status, waits_for
-from specs.world import World
+from specs.scenarios.world import World
 
 INFRA, DATA = FailureKind.INFRA, FailureKind.DATA
 

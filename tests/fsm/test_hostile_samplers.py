@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from fsm.config import parse_config
+from fsm.config import sampler_loading
+from fsm.config.parse import parse_config
 from fsm.errors import ConfigError, SamplerError
 from fsm.events import FailureKind
-from fsm.samplers import loading
 from fsm.samplers.builtin import ReadyFirst
 from fsm.samplers.protocol import Admission
 from fsm.state import GroupClass
-from specs.world import World
+from specs.scenarios.world import World
 
 
 class Well(ReadyFirst):
@@ -32,7 +32,7 @@ def ready(view):
 def world(monkeypatch, **methods) -> World:
     """A run of two groups a step under a hostile sampler, one drop in a row allowed."""
     hostile = type("Hostile", (Well,), methods)
-    monkeypatch.setattr(loading, "load_custom", lambda config: hostile())
+    monkeypatch.setattr(sampler_loading, "load_custom", lambda config: hostile())
     config = parse_config(
         {
             "grpo": {"num_prompts_per_step": 2},
@@ -191,7 +191,7 @@ class Duck:
 
 
 def test_a_sampler_that_derives_from_nothing_is_used_with_its_labels(monkeypatch):
-    monkeypatch.setattr(loading, "load_custom", lambda config: Duck())
+    monkeypatch.setattr(sampler_loading, "load_custom", lambda config: Duck())
     document = {"grpo": {"num_prompts_per_step": 2}, "async_rl": {"sampler": {"name": "custom", "target": "d:Duck"}}}
     run = World(parse_config(document), num_prompts=4)
 

@@ -1,4 +1,4 @@
-"""`fsm.pages` against a plain dict: the persistent counts that the core's state is made of (DESIGN, 3)."""
+"""`fsm.values.pages` against a plain dict: the persistent counts that the core's state is made of (DESIGN, 3)."""
 
 from typing import Any
 
@@ -7,9 +7,9 @@ from core_helpers import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsm import pages
-from fsm.pages import PAGE_ENTRIES
 from fsm.state import GroupClass
+from fsm.values import pages
+from fsm.values.pages import PAGE_ENTRIES
 
 KEYS = st.integers(0, 400)
 PUTS = st.lists(st.tuples(KEYS, st.integers(1, 9)), max_size=300)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from fsm.config import parse_config
+from fsm.config.parse import parse_config
 from fsm.core import Transition
 from fsm.events import Event
 from fsm.snapshot import reinstate, snapshot
-from specs.world import World
+from specs.scenarios.world import World
 
 
 def events_of_a_run(sampler: dict[str, Any]) -> tuple[World, list[Event], list[str]]:

@@ -8,14 +8,14 @@ from core_helpers import REPLACE, config_of, go_on, quick_core, run_to_the_end, 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fsm.config.setup import set_up
 from fsm.core import Core, Transition
 from fsm.effects import ClearRows, Completed, Effect, StartRollout, SyncWeights, TrainChunk
 from fsm.errors import BelowFloor, BudgetExceeded, ConfigError, IllegalSnapshot
 from fsm.events import Begin, FailureKind
-from fsm.setup import set_up
 from fsm.snapshot import for_other_data, reinstate, restore, snapshot
 from fsm.state import charged, is_over
-from specs.world import World
+from specs.scenarios.world import World
 
 INFRA, DATA = FailureKind.INFRA, FailureKind.DATA
 

@@ -5,8 +5,8 @@ from core_helpers import go_on, refused, step_on, world_of
 
 from fsm.errors import SamplerError
 from fsm.events import FailureKind, GroupFinished, GroupRecord
-from fsm.invariants import check_deep
-from specs.world import World
+from fsm.groups.invariants import check_deep
+from specs.scenarios.world import World
 
 LOSSES = {
     "max_infra_attempts_per_prompt": 1,

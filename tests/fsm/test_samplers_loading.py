@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from core_helpers import config_of, run_to_the_end, world_of
 
-from fsm.config import parse_config
+from fsm.config.parse import parse_config
+from fsm.config.sampler_loading import build_sampler
+from fsm.config.setup import set_up
 from fsm.errors import ConfigError
-from fsm.samplers.loading import build_sampler
 from fsm.samplers.protocol import DropAccountingSampler, PromptGroupSampler
-from fsm.setup import set_up
 
 BUILT_IN = ("in_order", "ready_first", "windowed", "weight_fifo")
 

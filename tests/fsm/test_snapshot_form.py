@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from fsm.core import Core
 from fsm.errors import ConfigError, IllegalSnapshot
 from fsm.events import Begin, FailureKind
-from fsm.invariants import check_deep
+from fsm.groups.invariants import check_deep
 from fsm.snapshot import reinstate, restore, snapshot
-from specs.world import World
+from specs.scenarios.world import World
 
 BUILTIN = ("in_order", "ready_first", "windowed", "weight_fifo")
 CUSTOM = ("examples.short_first:ShortFirst", "dead_end_samplers:ChargesNone", "dead_end_samplers:ChargesTheNextStep",

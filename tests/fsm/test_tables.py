@@ -13,19 +13,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from table_values import VALUE_TYPES, contexts_of, stood_before, values_of
 
-from fsm.admission_gate import AdmissionGate
-from fsm.drive import Drive, build_machine
 from fsm.errors import InvariantBroken
-from fsm.machines import ALL_TABLES, TABLES
-from fsm.moves import RULES
-from fsm.prompt_group import MOVE, PROMPT_GROUP, GroupState, Tally
-from fsm.run import Run
-from fsm.shortfall_ledger import ShortfallLedger
-from fsm.source import Source
-from fsm.spare_pool import SparePool
-from fsm.step_assembly import StepAssembly
-from fsm.table import Rule, Table, enabled, fire, unchanged
-from fsm.trainer import Trainer
+from fsm.machines.admission_gate import AdmissionGate
+from fsm.machines.catalog import ALL_TABLES, TABLES
+from fsm.machines.drive import Drive, build_machine
+from fsm.machines.prompt_group import MOVE, PROMPT_GROUP, GroupState, Tally
+from fsm.machines.run import Run
+from fsm.machines.shortfall_ledger import ShortfallLedger
+from fsm.machines.source import Source
+from fsm.machines.spare_pool import SparePool
+from fsm.machines.step_assembly import StepAssembly
+from fsm.machines.table import Rule, Table, enabled, fire, unchanged
+from fsm.machines.trainer import Trainer
+from fsm.rules.changes import RULES
 
 RULES_OF_THE_DESIGN = {
     "A1", "A2", "A3", "A4", "A5", "A6", "D1", "D2", "D3", "S1", "S2", "S3", "S4", "S5", "E1", "E2",

@@ -13,10 +13,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fsm import events as ev
-from fsm import moves, pages
-from fsm.config import CustomConfig, RunConfig
+from fsm.config.parse import CustomConfig, RunConfig
 from fsm.core import Core, Transition
-from fsm.dead_ends import livelocked
 from fsm.effects import (
     AbortRollout,
     ClearRows,
@@ -29,11 +27,14 @@ from fsm.effects import (
 )
 from fsm.errors import BudgetExceeded
 from fsm.explain import status
-from fsm.invariants import check_deep
-from fsm.own_moves import next_move
-from fsm.source import SourceState
+from fsm.groups.invariants import check_deep
+from fsm.machines.source import SourceState
+from fsm.machines.trainer import TrainerState
+from fsm.rules import changes
+from fsm.rules.outlook import livelocked
+from fsm.rules.own_moves import next_move
 from fsm.state import State, charged
-from fsm.trainer import TrainerState
+from fsm.values import pages
 
 PLACES = ("in_flight", "ready", "selected", "trained", "filtered", "dropped", "evicted", "aborted")
 
@@ -113,7 +114,7 @@ class Watch:
         for effect in effects:
             self._carry(core, effect)
         facts.spares = state.tally.spare
-        facts.admitted += sum(isinstance(move, moves.BatchAdmitted) for move in transition.moves)
+        facts.admitted += sum(isinstance(move, changes.BatchAdmitted) for move in transition.moves)
         self.check(core)
         self._check_dispatch(core, transition)
 
@@ -377,13 +378,13 @@ class Watch:
         syncing = core.state.trainer.status is TrainerState.SYNCING
         assert not syncing or not any(isinstance(effect, StartRollout) for effect in transition.effects), "D2"
         for move in transition.moves:
-            if isinstance(move, moves.BatchAdmitted):
+            if isinstance(move, changes.BatchAdmitted):
                 self._check_admitted(core, move)
-        if any(isinstance(move, moves.QueueDispatched) for move in transition.moves):
+        if any(isinstance(move, changes.QueueDispatched) for move in transition.moves):
             assert tally.in_flight <= limits.max_inflight, "D1"
             assert tally.in_flight + tally.ready <= limits.max_buffered, "D1"
 
-    def _check_admitted(self, core: Core, move: moves.BatchAdmitted) -> None:
+    def _check_admitted(self, core: Core, move: changes.BatchAdmitted) -> None:
         """A2, A5, D3."""
         if self.sampler.name == "weight_fifo":
             assert move.bucket == self.facts.version, "D3: the bucket is the version at admission"

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from fsm.config import RunConfig, parse_config
+from fsm.config.parse import RunConfig, parse_config
 from fsm.core import Core, Transition
 from fsm.events import FailureKind
+from fsm.machines.trainer import TrainerState
 from fsm.state import State
-from fsm.trainer import TrainerState
 from runtime.groups import GroupReceipt, Rollout, RolloutGroup
-from specs.world import World
+from specs.scenarios.world import World
 
 WINDOW_KEY = {"in_order": "max_lookahead_versions"}
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from runtime.cli import app
+from runtime.cli.app import app
 
 
 class Ended(NamedTuple):

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from bookkeeping_helpers import config_of, group_of, prompts_with_data, random_moves, world_of
 
-from runtime.checkpoint import save
-from runtime.durable import sha256_of
-from runtime.origin import Origin
-from specs.world import World
+from runtime.checkpoints.checkpoint import save
+from runtime.checkpoints.origin import Origin
+from runtime.files.durable import sha256_of
+from specs.scenarios.world import World
 
 ORIGIN = Origin("0123456789abcdef", {"data.seed": 0, "data.task.options": {"a": [1]}}, {"policy.model_name": "tiny"})
 SEED_OF_STEP = {0: 3, 1: 4, 2: 5}

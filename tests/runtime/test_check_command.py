@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from check_helpers import checked
 
-from specs.scenario import run_file
+from specs.scenarios.run import run_file
 
 ROOT = Path(__file__).parents[2]
 HANGS = """

@@ -15,7 +15,7 @@ from check_helpers import checked
 ROOT = Path(__file__).parents[2]
 # A shell starts what it has in the background with SIGINT ignored, and that is inherited down to here.
 HEARS_SIGINT = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-EVENSTEP = (sys.executable, "-c", f"{HEARS_SIGINT}; from runtime.entry import main; main()", "check")
+EVENSTEP = (sys.executable, "-c", f"{HEARS_SIGINT}; from runtime.cli.entry import main; main()", "check")
 SAMPLER = """
 import os
 import sys

@@ -14,14 +14,14 @@ import pytest
 from check_helpers import checked
 from typer.testing import CliRunner
 
-from fsm.config import parse_config
+from fsm.config.parse import parse_config
 from fsm.errors import ConfigError
-from runtime import in_time
-from runtime.cli import app
-from runtime.commands import scenario as scenario_command
-from runtime.in_time import NoAnswer, answering_within, set_up_in_time
-from specs import hanging
-from specs.hanging import Hangs, alive, hang_in, nobody_asked, watched
+from runtime.cli import scenario as scenario_command
+from runtime.cli.app import app
+from runtime.launch import in_time
+from runtime.launch.in_time import NoAnswer, answering_within, set_up_in_time
+from specs.processes import hanging
+from specs.processes.hanging import Hangs, alive, hang_in, nobody_asked, watched
 
 ROOT = Path(__file__).parents[2]
 WHERE = {
@@ -81,7 +81,7 @@ def test_on_several_processes_too(tmp_path):
     file = hanging_sampler(tmp_path, "hangs_on_two", "asked", HANGS["sleeps"])
     args = ["--jobs", "2", "--scope", "quick", "--seconds", "1", "--sampler", f"{file}:Hangs"]
     ended = subprocess.run(
-        [sys.executable, "-c", "from runtime.entry import main; main()", "check", *args],
+        [sys.executable, "-c", "from runtime.cli.entry import main; main()", "check", *args],
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=180,
         check=False,
     )  # fmt: skip
@@ -105,7 +105,7 @@ def in_a_process_of_its_own(word: Path, code: str) -> int:
     """The exit code of some lines that know `hangs`, whose watch fires after three seconds."""
     lines = (
         "import time\nfrom pathlib import Path\nfrom specs import hanging\n"
-        "from specs.hanging import Hangs, alive, nobody_asked, watched\n"
+        "from specs.processes.hanging import Hangs, alive, nobody_asked, watched\n"
         f"hanging.LOADING_S = hanging.ASKING_S = 3.0\nhangs = Hangs(Path({str(word)!r}), 0.0)\n"
     )
     ended = subprocess.run(

@@ -19,8 +19,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fsm.snapshot import restore
-from runtime import checkpoint
-from runtime.checkpoint import (
+from runtime.checkpoints import checkpoint
+from runtime.checkpoints.checkpoint import (
     CheckpointRefused,
     CheckpointTorn,
     load,
@@ -28,9 +28,9 @@ from runtime.checkpoint import (
     newest_whole,
     save,
 )
-from runtime.checkpoint_names import list_checkpoints
+from runtime.checkpoints.names import list_checkpoints
 from runtime.groups import RolloutGroup
-from specs.world import World
+from specs.scenarios.world import World
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +154,7 @@ class Disk:
         self.flushed: set[int] = set()
         for module, name in ((os, "fsync"), (os, "rename"), (os, "mkdir"), (Path, "write_text"), (shutil, "rmtree")):
             monkeypatch.setattr(module, name, self._counted(name, getattr(module, name)))
-        monkeypatch.setattr("runtime.group_file.save_file", self._counted("write", checkpoint_save_file()))
+        monkeypatch.setattr("runtime.checkpoints.group_file.save_file", self._counted("write", checkpoint_save_file()))
 
     def _counted(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def operation(*given: Any, **named: Any) -> Any:
@@ -240,7 +240,7 @@ def test_a_save_that_fails_leaves_nothing_behind(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("runtime.group_file.save_file", full)
+    monkeypatch.setattr("runtime.checkpoints.group_file.save_file", full)
     with pytest.raises(OSError, match="No space left"):
         save_world(tmp_path, worlds[1])
     assert list(tmp_path.iterdir()) == [old]
@@ -400,7 +400,7 @@ def test_a_state_that_would_come_back_as_another_is_refused(
 def test_arrays_of_another_type_are_refused_and_not_converted(tmp_path: Path) -> None:
     from dataclasses import replace
 
-    from runtime.group_file import read_groups, write_groups
+    from runtime.checkpoints.group_file import read_groups, write_groups
 
     group = group_of(3)
     wide = replace(group.rollouts[0], token_ids=group.rollouts[0].token_ids.astype(np.int64))

@@ -6,7 +6,7 @@ from importlib.metadata import version
 
 from typer.testing import CliRunner
 
-from runtime.cli import app
+from runtime.cli.app import app
 
 
 def test_it_tells_its_version() -> None:

@@ -17,7 +17,10 @@ from fsm.errors import ConfigError, SamplerError
 from fsm.events import GroupFinished
 from fsm.snapshot import restore
 from fsm.state import State
-from runtime.metric_writers import (
+from runtime.launch.run import check_run
+from runtime.metrics.accumulator import StepMeter
+from runtime.metrics.step_record import StepRecord
+from runtime.metrics.writers import (
     METRICS_FILE,
     MetricsBackendMissing,
     PrometheusWriter,
@@ -25,12 +28,9 @@ from runtime.metric_writers import (
     open_writers,
     scalars,
 )
-from runtime.metrics import StepMeter
-from runtime.run import check_run
 from runtime.settings import load_settings
-from runtime.step_record import StepRecord
 from runtime.training.step_metrics import StepMetrics
-from specs.world import World
+from specs.scenarios.world import World
 
 SAMPLERS = ("in_order", "ready_first", "windowed", "weight_fifo")
 
@@ -393,7 +393,7 @@ def test_a_backend_that_is_not_installed_says_what_to_install(
 def test_a_backend_that_is_not_installed_is_missed_before_anything_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runtime.metric_writers.find_spec", lambda _: None)
+    monkeypatch.setattr("runtime.metrics.writers.find_spec", lambda _: None)
     settings = load_settings(None, ["logger.wandb_project=p"])
     with pytest.raises(ConfigError, match="pip install wandb"):
         check_run(settings, tmp_path / "run", resume=False)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from matplotlib.image import imread
 
-from runtime.plot import plot_run, read_curves, running_mean
-from runtime.unwritten import FileNotWritten
+from runtime.files.unwritten import FileNotWritten
+from runtime.metrics.plot import plot_run, read_curves, running_mean
 
 
 def write(path: Path, records: list[dict[str, object]], torn: str = "") -> Path:

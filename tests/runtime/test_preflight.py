@@ -13,9 +13,8 @@ import pytest
 from safetensors.numpy import save_file
 
 from fsm.errors import ConfigError
-from runtime.machine import Machine, this_machine
-from runtime.model_directory import SMOLLM2, TINY, ModelDirectoryProblem, ModelSize, inspect_model
-from runtime.preflight import (
+from runtime.launch.machine import Machine, this_machine
+from runtime.launch.preflight import (
     Needs,
     data_problems,
     disk_problems,
@@ -25,9 +24,10 @@ from runtime.preflight import (
     output_problems,
     preflight,
 )
-from runtime.run import check_run
+from runtime.launch.run import check_run
+from runtime.models.directory import SMOLLM2, TINY, ModelDirectoryProblem, ModelSize, inspect_model
+from runtime.output.starting import begun_in, starting_in
 from runtime.settings import Settings, load_settings
-from runtime.starting import begun_in, starting_in
 from runtime.tasks.config import DataConfig, JsonlTaskConfig, ReverseTaskConfig
 
 CONFIG = {

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from runtime.launch.preflight import Counted
+from runtime.launch.prompt_lengths import count_prompts
 from runtime.models.tiny import character_tokenizer
-from runtime.preflight import Counted
-from runtime.prompt_lengths import count_prompts
 from runtime.settings import load_settings
 
 NOTHING = Counted()

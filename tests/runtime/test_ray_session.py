@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import ray
 
-from runtime.failures import RunFailed
-from runtime.ray_session import STARTS, ray_session
+from runtime.control.failures import RunFailed
+from runtime.launch.ray_session import STARTS, ray_session
 from runtime.settings import load_settings
 
 TIMED_OUT = "The current node timed out during startup."

@@ -12,21 +12,21 @@ from checkpoint_helpers import ORIGIN, rewrite_manifest, save_world, world_at
 from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
-import runtime.run
+import runtime.launch.run
 from fsm.core import Core
 from fsm.errors import ConfigError
 from fsm.events import Begin
 from fsm.snapshot import restore
-from runtime.cli import app
-from runtime.model_directory import identity_of_directory
-from runtime.origin import differences, origin_of
-from runtime.preflight import output_problems
-from runtime.resume import NEWEST, ResumePoint, ResumeRequest, find_resume_point
+from runtime.checkpoints.origin import differences, origin_of
+from runtime.checkpoints.resume import NEWEST, ResumePoint, ResumeRequest, find_resume_point
+from runtime.cli.app import app
+from runtime.launch.preflight import output_problems
+from runtime.models.directory import identity_of_directory
+from runtime.output.starting import alone_in, begun_in, run_id_of, starting_in, write_run_id
 from runtime.settings import load_settings
-from runtime.starting import alone_in, begun_in, run_id_of, starting_in, write_run_id
 from runtime.tasks.load import load_task
-from runtime.tracing.parts import next_incarnation
-from specs.world import World
+from runtime.trace.files import next_incarnation
+from specs.scenarios.world import World
 
 ANY = ResumeRequest()
 OTHER_DATA = replace(ORIGIN, data={**ORIGIN.data, "data.seed": 7})
@@ -396,7 +396,7 @@ def test_resume_stands_alone_anywhere_or_names_a_checkpoint(
         heard.extend([output, resume])
         raise ConfigError("heard")
 
-    monkeypatch.setattr(runtime.run, "run_training", hear)
+    monkeypatch.setattr(runtime.launch.run, "run_training", hear)
     result = CliRunner().invoke(app, ["train", *words])
     assert result.exit_code == 2, result.output
     assert heard == [Path("D"), asked], result.output
@@ -419,4 +419,4 @@ def test_what_a_resume_lacks_is_told(words: list[str], says: str) -> None:
 def test_a_resume_whose_kl_reference_is_gone_is_refused(output: Path) -> None:
     settings = load_settings(None, ["loss_fn.reference_policy_kl_penalty=0.1"])
     with pytest.raises(ConfigError, match=r"model/initial is gone, which is the reference of .*penalty = 0\.1"):
-        runtime.run.decide_start(settings, output, ResumeRequest())
+        runtime.launch.run.decide_start(settings, output, ResumeRequest())

@@ -13,10 +13,10 @@ import pytest
 from bookkeeping_helpers import config_of, random_moves, world_of
 from rich.console import Console
 
-from runtime import memory
-from runtime.memory import PeakMemory, process_tree, process_tree_bytes
-from runtime.summary import Summary, balance_sheet, closed_steps, make_summary, print_summary, write_summary
-from specs.scenario_file import BalanceExpectation
+from runtime.launch import memory
+from runtime.launch.memory import PeakMemory, process_tree, process_tree_bytes
+from runtime.output.summary import Summary, closed_steps, make_summary, print_summary, write_summary
+from specs.scenarios.file import BalanceExpectation
 
 
 def finished(sampler: str = "ready_first", **changes: Any) -> Summary:
@@ -27,7 +27,7 @@ def finished(sampler: str = "ready_first", **changes: Any) -> Summary:
         "accuracy_before": 0.125,
         "accuracy_after": 0.975,
         "closed": closed_steps(world.core),
-        "balance": balance_sheet(world.core),
+        "balance": world.core.state.tally.as_counts(),
         "steps_without_tokens": 0,
         "wall_s": 93.20049,
         "rl_s": 80.0,

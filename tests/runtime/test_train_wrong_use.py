@@ -10,10 +10,10 @@ from typing import NoReturn
 import pytest
 from typer.testing import CliRunner
 
-from runtime.cli import app
-from runtime.messages import Message, Notice
-from runtime.model_directory import ModelDirectoryProblem, inspect_model
-from runtime.run import run_training
+from runtime.cli.app import app
+from runtime.control.messages import Message, Notice
+from runtime.launch.run import run_training
+from runtime.models.directory import ModelDirectoryProblem, inspect_model
 from runtime.settings import Settings, load_settings
 
 
@@ -34,7 +34,7 @@ def test_what_is_done_before_an_actor_can_tell_is_told(tmp_path: Path, monkeypat
     def no_ray(settings: Settings) -> NoReturn:
         raise RuntimeError("no Ray here")
 
-    monkeypatch.setattr("runtime.run.ray_session", no_ray)
+    monkeypatch.setattr("runtime.launch.run.ray_session", no_ray)
     told: list[Message] = []
     with pytest.raises(RuntimeError, match="no Ray here"):
         run_training(load_settings(None), tmp_path / "run", resume=None, listener=told.append)

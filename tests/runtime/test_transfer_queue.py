@@ -12,13 +12,13 @@ import pytest
 import ray
 
 from fsm.errors import ConfigError
-from runtime.actors.naming import Names
-from runtime.data_plane import DataPlane, open_data_plane
 from runtime.groups import Rollout, RolloutGroup
-from runtime.ray_session import ray_session
-from runtime.run import check_run
+from runtime.launch.ray_session import ray_session
+from runtime.launch.run import check_run
+from runtime.naming import Names
 from runtime.settings import TransferQueuePlaneConfig, load_settings
-from runtime.transfer_queue import installed
+from runtime.transport.data_plane import DataPlane, open_data_plane
+from runtime.transport.transfer_queue import installed
 
 needs_the_package = pytest.mark.skipif(
     find_spec("transfer_queue") is None, reason="TransferQueue is not installed: pip install 'evenstep[transfer-queue]'"

@@ -9,13 +9,22 @@ import numpy as np
 import pytest
 
 from fsm.errors import ConfigError
-from runtime.collective import bundle, meeting
-from runtime.collective.group import Group, PostBox
-from runtime.collective.meeting import TRAINER_QUEUE, Got, Invite, Join, MeetingPoint, WeightSyncFailed, queue_of
-from runtime.collective.receiver import CollectiveReceiver
-from runtime.collective.sender import CollectiveSender
 from runtime.settings import CollectiveSyncConfig, load_settings
-from runtime.weight_sync import Fetched, Publication, Weights, collective_backend
+from runtime.transport.collective import bundle, meeting
+from runtime.transport.collective.group import Group, PostBox
+from runtime.transport.collective.meeting import (
+    TRAINER_QUEUE,
+    Got,
+    Invite,
+    Join,
+    MeetingPoint,
+    WeightSyncFailed,
+    queue_of,
+)
+from runtime.transport.collective.receiver import CollectiveReceiver
+from runtime.transport.collective.sender import CollectiveSender
+from runtime.transport.publication import Fetched, Publication, Weights
+from runtime.transport.weight_sync import collective_backend
 
 HOST = "127.0.0.1"
 SEATS = ("generation-0", "generation-1")

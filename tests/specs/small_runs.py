@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from fsm.config import parse_config
-from fsm.laws import Laws, laws_of
-from fsm.setup import set_up
-from fsm.table import fire
+from fsm.config.parse import parse_config
+from fsm.config.setup import set_up
+from fsm.machines.table import fire
+from fsm.rules.laws import Laws, laws_of
 
 WINDOW_KEY = {"in_order": "max_lookahead_versions"}
 BUILTIN = ("in_order", "ready_first", "windowed", "weight_fifo")

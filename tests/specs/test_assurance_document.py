@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from specs.assurance.__main__ import main, read_evidence
-from specs.assurance.document import NOT_GATHERED, document
+from specs.evidence.assurance.__main__ import main, read_evidence
+from specs.evidence.assurance.document import NOT_GATHERED, document
 
 ROOT = Path(__file__).parents[2]
 EVIDENCE = read_evidence(ROOT / "docs" / "evidence.json")
@@ -15,7 +15,7 @@ EVIDENCE = read_evidence(ROOT / "docs" / "evidence.json")
 
 def test_the_document_is_what_the_evidence_and_the_code_make_of_it():
     written = (ROOT / "docs" / "assurance.md").read_text(encoding="utf-8")
-    assert written == document(EVIDENCE), "run `python -m specs.assurance --write-only`"
+    assert written == document(EVIDENCE), "run `python -m specs.evidence.assurance --write-only`"
 
 
 def test_nothing_in_the_evidence_is_violated_undetermined_or_unproven():

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from fsm.config import floor_groups, parse_config, required_buffer, resolved_buffer
-from fsm.samplers.loading import build_sampler, traits
-from fsm.setup import set_up
+from fsm.config.parse import floor_groups, parse_config, required_buffer, resolved_buffer
+from fsm.config.sampler_loading import build_sampler, traits
+from fsm.config.setup import set_up
 from runtime.settings import load_settings
-from specs.bounds import Scope, scale
-from specs.scopes import ScopeName, cases_of
+from specs.check.cases import ScopeName, cases_of
+from specs.check.scaling import Scope, scale
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
 SMALL = Scope(size=3, window=1, steps=3, attempts=2, epochs=2, skipped=1, search=1)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from fsm.config import parse_config
-from specs.bounds import Scaled
-from specs.check import check_case, check_cases
-from specs.checker import HOLDS, UNDETERMINED, VIOLATED, Result
-from specs.concrete import Untold, concrete
+from fsm.config.parse import parse_config
+from specs.check.cases import Case, laws_in, say_bounds
+from specs.check.concrete import Untold, concrete
+from specs.check.run_cases import check_case, check_cases
+from specs.check.saved import breaks, pytest_text, scenario_text
+from specs.check.scaling import Scaled
+from specs.check.story import tell_story
+from specs.checker.explore import HOLDS, UNDETERMINED, VIOLATED, Result
+from specs.counterexample import replay
+from specs.engine.search import Bounds
 from specs.model import CORE, Answer, CrashFrom, World, initial, possible
-from specs.replay import replay
-from specs.save import breaks, pytest_text, scenario_text
-from specs.scenario import run_file
-from specs.scopes import Case, laws_in, say_bounds
-from specs.search import Bounds
-from specs.story import tell_story
+from specs.scenarios.run import run_file
 
 FAILS_ONLY = World(claims_fail=False, late=False, crash=CrashFrom.NOTHING)
 

@@ -6,12 +6,12 @@ from collections import Counter
 
 import pytest
 
-from specs.checker import HOLDS, UNDETERMINED, VIOLATED
+from specs.check.cases import ScopeName, laws_in
+from specs.checker.explore import HOLDS, UNDETERMINED, VIOLATED
+from specs.engine.search import Bounds
+from specs.evidence.matrix.cells import REFUSED_AT_SETUP, SAMPLERS, matrix, smoke
+from specs.evidence.matrix.run import run_cell, run_cells
 from specs.model import CrashFrom
-from specs.scopes import ScopeName, laws_in
-from specs.search import Bounds
-from specs.suites.matrix import REFUSED_AT_SETUP, SAMPLERS, matrix, smoke
-from specs.suites.run import run_cell, run_cells
 
 SMOKE = smoke()
 

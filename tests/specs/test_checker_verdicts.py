@@ -8,14 +8,14 @@ import pytest
 from small_runs import laws
 from toy_models import END, find, toy
 
-from fsm import pages
 from fsm.errors import InvariantBroken
-from fsm.spare_pool import SparePool
-from fsm.step_assembly import STEP_ASSEMBLY
-from specs.checker import EXIT, HOLDS, VIOLATED, explore
+from fsm.machines.spare_pool import SparePool
+from fsm.machines.step_assembly import STEP_ASSEMBLY
+from fsm.values import pages
+from specs.checker.explore import EXIT, HOLDS, VIOLATED, explore
+from specs.counterexample import Unconfirmed
 from specs.model import CORE, World, with_tables
-from specs.properties import DEADLOCK, REFUSED, Always, Edge, Sometimes, properties_of
-from specs.replay import Unconfirmed
+from specs.properties.kinds import DEADLOCK, REFUSED, Always, Edge, Sometimes, properties_of
 
 DETOUR = {(0, "long"): 1, (1, "on"): 2, (0, "short"): 2, (2, "on"): 3, (3, "end"): END}
 

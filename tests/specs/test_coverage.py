@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from small_runs import laws
 
-from specs.checker import explore
-from specs.coverage import ALL_RULES, Coverage, GuardSeen, RuleSeen
+from specs.checker.coverage import ALL_RULES, Coverage, GuardSeen, RuleSeen
+from specs.checker.explore import explore
 from specs.model import CrashFrom, World
-from specs.properties import properties_of
+from specs.properties.kinds import properties_of
 
 
 def test_rules_that_fired_and_guards_that_were_the_only_false_one_are_told_apart_from_the_others():

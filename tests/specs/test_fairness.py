@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from toy_models import END, ENDS, find, toy
 
-from fsm.table import Fairness
-from specs.checker import HOLDS, VIOLATED
+from fsm.machines.table import Fairness
+from specs.checker.explore import HOLDS, VIOLATED
 
 WEAK, STRONG = Fairness.WEAK, Fairness.STRONG
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from fsm.errors import ConfigError
-from specs.checker import HOLDS, VIOLATED, explore
-from specs.more_properties import all_properties_of, only
-from specs.mutants.faults import FAULTS
-from specs.mutants.mutant import hunt
-from specs.search import Bounds
+from specs.checker.explore import HOLDS, VIOLATED, explore
+from specs.engine.search import Bounds
+from specs.evidence.mutants.faults import FAULTS
+from specs.evidence.mutants.mutant import hunt
+from specs.properties.all_properties import all_properties_of, only
 
 BOUNDS = Bounds(states=20_000)
 SOUND = [fault for fault in FAULTS if fault.refused_for is None]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from fsm.machines import TABLES
-from fsm.trainer import TRAINER, Trainer, TrainerContext, TrainerState
-from specs.agreement import Agreement, Disagreement
-from specs.checker import HOLDS, explore
-from specs.mutants.scopes import PORTFOLIO
-from specs.properties import Properties
-from specs.scopes import laws_in
-from specs.suites.matrix import smoke
+from fsm.machines.catalog import TABLES
+from fsm.machines.trainer import TRAINER, Trainer, TrainerContext, TrainerState
+from specs.check.cases import laws_in
+from specs.checker.agreement import Agreement, Disagreement
+from specs.checker.explore import HOLDS, explore
+from specs.evidence.matrix.cells import smoke
+from specs.evidence.mutants.scopes import PORTFOLIO
+from specs.properties.kinds import Properties
 
 
 def test_every_value_and_context_that_the_smoke_suite_reaches_is_moved_alike_by_machine_and_rules() -> None:

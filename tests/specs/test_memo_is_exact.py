@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 from small_runs import laws
 
-from fsm import pages
-from fsm.prompt_group import MOVE, Tally
+from fsm.machines.prompt_group import MOVE, Tally
 from fsm.state import NONE, GroupClass, State
-from specs import lookup, search
-from specs.checker import HOLDS, VIOLATED, explore
-from specs.lookup import Lookup
-from specs.memo import of_state
+from fsm.values import pages
+from specs.checker.explore import HOLDS, VIOLATED, explore
+from specs.engine import lookup, search
+from specs.engine.lookup import Lookup
+from specs.engine.memo import of_state
+from specs.engine.parts import CANONICAL, NAMES, PART, WORDS, Parts
+from specs.engine.reading import SHEET_PARTS, Elsewhere, NotHere, Reading, Starting, beside, noting_reads, written
+from specs.engine.rows import rows_of
 from specs.model import CORE, World, after, canonical, initial
-from specs.parts import CANONICAL, NAMES, PART, WORDS, Parts
-from specs.properties import Properties, properties_of
-from specs.reading import SHEET_PARTS, Elsewhere, NotHere, Reading, Starting, beside, noting_reads, written
-from specs.rows import rows_of
+from specs.properties.kinds import Properties, properties_of
 
 
 def reached_by_the_functions(run, world):

@@ -9,22 +9,23 @@ import numpy as np
 import pytest
 from small_runs import laws
 
-from fsm import answers, own_moves, pages
 from fsm.errors import SamplerError
-from fsm.laws import laws_of
-from fsm.own_moves import next_move
+from fsm.machines.table import fire
+from fsm.rules import on_event, own_moves
+from fsm.rules.laws import laws_of
+from fsm.rules.own_moves import next_move
 from fsm.samplers.builtin import ReadyFirst
 from fsm.state import is_over
-from fsm.table import fire
-from specs import lookup
-from specs.checker import HOLDS, VIOLATED, explore
+from fsm.values import pages
+from specs.checker.explore import HOLDS, VIOLATED, explore
+from specs.counterexample import Unconfirmed
+from specs.engine import lookup
+from specs.engine.parts import Parts
+from specs.engine.reading import Reading, noting_reads
+from specs.engine.rows import RowSet
+from specs.evidence.mutants.mutant import Mutant, Swap, in_place
 from specs.model import CORE, Answer, CrashFrom, World, canonical, possible
-from specs.mutants.mutant import Mutant, Swap, in_place
-from specs.parts import Parts
-from specs.properties import EVENTUALLY, REFUSED, Always, Edge, Properties, properties_of
-from specs.reading import Reading, noting_reads
-from specs.replay import Unconfirmed
-from specs.rows import RowSet
+from specs.properties.kinds import EVENTUALLY, REFUSED, Always, Edge, Properties, properties_of
 
 RUN = laws("ready_first", 2, 1, 1, "shrink", 4)
 
@@ -175,17 +176,17 @@ def test_an_attempt_that_ends_with_more_than_itself_is_judged_by_all_that_it_cha
             raise ValueError("no")
         return state._replace(running=pages.add(state.running, group_class, -1))
 
-    assert verdict(explored(swap=(answers, "leave", leaves))) == (VIOLATED, "sheet", 1)
-    assert verdict(explored(swap=(answers, "leave", refuses))) == (VIOLATED, REFUSED, 3)
+    assert verdict(explored(swap=(on_event, "leave", leaves))) == (VIOLATED, "sheet", 1)
+    assert verdict(explored(swap=(on_event, "leave", refuses))) == (VIOLATED, REFUSED, 3)
 
 
 def test_a_resume_of_other_stages_is_judged():
     def loses_ready(state, _):
         return state._replace(ready=()), []
 
-    assert verdict(explored(swap=(answers, "RESUME", ()))) == (VIOLATED, "resumed", 1)
-    stages = (*answers.RESUME, loses_ready)
-    assert verdict(explored(swap=(answers, "RESUME", stages))) == (VIOLATED, "columns", 2)
+    assert verdict(explored(swap=(on_event, "RESUME", ()))) == (VIOLATED, "resumed", 1)
+    stages = (*on_event.RESUME, loses_ready)
+    assert verdict(explored(swap=(on_event, "RESUME", stages))) == (VIOLATED, "columns", 2)
 
 
 def test_a_crash_that_a_model_has_in_a_world_without_one_resumes_from_its_own_snapshot():

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from fsm.machines import ALL_TABLES
-from fsm.prompt_group import MOVE, PROMPT_GROUP
-from fsm.table import unchanged
-from specs.checker import HOLDS, VIOLATED, explore
-from specs.mutants import document
-from specs.mutants.faults import FAULTS
-from specs.mutants.matrix import BOUNDS, all_mutants, core_coverage, properties_in, proven_the_same
-from specs.mutants.mutant import hunt, in_place
-from specs.mutants.scopes import PORTFOLIO
-from specs.mutants.survivors import EXPLAINED
+from fsm.machines.catalog import ALL_TABLES
+from fsm.machines.prompt_group import MOVE, PROMPT_GROUP
+from fsm.machines.table import unchanged
+from specs.checker.explore import HOLDS, VIOLATED, explore
+from specs.evidence.mutants import document
+from specs.evidence.mutants.faults import FAULTS
+from specs.evidence.mutants.matrix import BOUNDS, all_mutants, core_coverage, properties_in, proven_the_same
+from specs.evidence.mutants.mutant import hunt, in_place
+from specs.evidence.mutants.scopes import PORTFOLIO
+from specs.evidence.mutants.survivors import EXPLAINED
 
 TEXT = (Path(__file__).parents[2] / "docs" / "mutation.md").read_text(encoding="utf-8")
 CLAIMS = document.claims(TEXT)

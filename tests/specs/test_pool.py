@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from specs.pool import Interrupted, ProcessLost, apart, interrupt, on_processes
+from specs.processes.pool import Interrupted, ProcessLost, apart, interrupt, on_processes
 
 
 def half(number: int) -> float:

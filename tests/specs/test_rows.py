@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specs.parts import WORDS
-from specs.rows import Column, RowSet, keys_of, rows_of
+from specs.engine.parts import WORDS
+from specs.engine.rows import Column, RowSet, keys_of, rows_of
 
 KEYS = st.lists(st.integers(0, (1 << 64 * WORDS) - 1) | st.integers(0, 3), max_size=40)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from runtime.cli import app
-from specs.scenario import find_scenarios, run_file
+from runtime.cli.app import app
+from specs.scenarios.run import find_scenarios, run_file
 
 CONFIG = (
     "config: {grpo: {num_prompts_per_step: 2, num_generations_per_prompt: 2}, "

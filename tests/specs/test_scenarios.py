@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from specs.scenario import find_scenarios, run_file
-from specs.scenario_file import load_scenario
+from specs.scenarios.file import load_scenario
+from specs.scenarios.run import find_scenarios, run_file
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 OURS = REPOSITORY / "tests" / "scenarios"

@@ -7,10 +7,10 @@ from itertools import product
 import pytest
 from small_runs import BUILTIN, laws
 
-from specs.checker import HOLDS, UNDETERMINED, VIOLATED, explore
+from specs.checker.explore import HOLDS, UNDETERMINED, VIOLATED, explore
+from specs.engine.search import Bounds
 from specs.model import CrashFrom, World
-from specs.properties import properties_of
-from specs.search import Bounds
+from specs.properties.kinds import properties_of
 
 SCOPES = [
     (sampler, size, window, minimum, pool)

@@ -9,14 +9,14 @@ from collections.abc import Iterator, Mapping
 
 from small_runs import laws
 
-from fsm.moves import WeightsSynced
-from fsm.run import Run, RunState
+from fsm.machines.run import Run, RunState
+from fsm.machines.table import Fairness
+from fsm.machines.trainer import Trainer
+from fsm.rules.changes import WeightsSynced
 from fsm.state import State, is_over
-from fsm.table import Fairness
-from fsm.trainer import Trainer
-from specs.checker import Result, explore
+from specs.checker.explore import Result, explore
 from specs.model import CORE, FAIRNESS, Answer, CrashFrom, Model, World
-from specs.properties import Always, Edge, Eventually, Properties, Sometimes
+from specs.properties.kinds import Always, Edge, Eventually, Properties, Sometimes
 
 END = 99
 LAWS = laws("in_order", 1, 0, 1, "shrink", 1)

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from runtime.tasks.base import Fault, Verdict
-from runtime.tasks.judges import Judge
+from runtime.tasks.base import Fault
+from runtime.tasks.judges import Judge, Verdict
 from runtime.tasks.verdicts.process import DUMP_SIGNAL
 from runtime.tasks.verdicts.wire import pack_case, read_message
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from runtime.tasks.base import Fault, Verdict
-from runtime.tasks.judges import Judge
+from runtime.tasks.base import Fault
+from runtime.tasks.judges import Judge, Verdict
 from runtime.tasks.verdicts.clues import in_brackets, where_thread_is, who_ended_it
 from runtime.tasks.verdicts.handle import Asked, Handle, start
 from runtime.tasks.verdicts.process import HEARTBEAT_S

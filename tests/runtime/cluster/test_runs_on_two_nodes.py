@@ -13,12 +13,12 @@ import pytest
 from ray_helpers import made_model, run, settings_of
 
 from fsm.errors import ConfigError
-from runtime import driving
 from runtime.actors.trainer_rank import TrainerRank
-from runtime.messages import Message, Notice
-from runtime.ray_session import _PRIVATE_ENVIRONMENT, ray_session
+from runtime.control.messages import Message, Notice
+from runtime.launch import driving
+from runtime.launch.ray_session import _PRIVATE_ENVIRONMENT, ray_session
+from runtime.output.shared_output import TOKEN_FILE, OutputNotShared, SharedOutput, shared_output
 from runtime.settings import Settings
-from runtime.shared_output import TOKEN_FILE, OutputNotShared, SharedOutput, shared_output
 
 
 @pytest.fixture(scope="module")

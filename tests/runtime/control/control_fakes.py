@@ -9,24 +9,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fsm.config import parse_config
+from fsm.config.parse import parse_config
+from fsm.config.setup import set_up
 from fsm.core import Core, Transition
 from fsm.effects import ClosedStep
 from fsm.events import Attempt, FailureKind
-from fsm.setup import set_up
-from runtime.answers import Aborted, Answer, ChunkReport, Failed, Finished, Order, Row, Unreadable, WorkerDied
-from runtime.control import Control
+from runtime.control.event_loop import Control
+from runtime.control.pumps.clock import ClockPump
+from runtime.control.pumps.generation import GenerationPump
+from runtime.control.pumps.pumps import Pumps
+from runtime.control.pumps.rows import Rows
+from runtime.control.pumps.sync import SyncPump
+from runtime.control.pumps.training import TrainingPump
+from runtime.files.unwritten import FileNotWritten
 from runtime.generation.evaluation import Evaluation
 from runtime.groups import GroupReceipt
-from runtime.pumps.clock import ClockPump
-from runtime.pumps.generation import GenerationPump
-from runtime.pumps.pumps import Pumps
-from runtime.pumps.rows import Rows
-from runtime.pumps.sync import SyncPump
-from runtime.pumps.training import TrainingPump
 from runtime.training.step_metrics import StepMetrics
-from runtime.unwritten import FileNotWritten
-from runtime.weight_sync import Published
+from runtime.transport.answers import Aborted, Answer, ChunkReport, Failed, Finished, Order, Row, Unreadable, WorkerDied
+from runtime.transport.publication import Published
 
 Play = Callable[[Order, int], str]
 """What becomes of an order, given how often its prompt was tried before: good, flat, infra, data, hang, die."""

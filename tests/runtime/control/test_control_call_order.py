@@ -20,9 +20,9 @@ from fsm.events import Attempt
 from runtime.actors.call_order import CallOrder
 from runtime.actors.generation_worker import GenerationWorker
 from runtime.actors.reward_worker import RewardWorker
-from runtime.answers import Aborted, Answer, Finished
 from runtime.generation.evaluation import Evaluation
-from runtime.weight_sync import Publication, Published
+from runtime.transport.answers import Aborted, Answer, Finished
+from runtime.transport.publication import Publication, Published
 
 LIMIT_S = 60.0
 A, B, C = (order(prompt, 1) for prompt in range(3))

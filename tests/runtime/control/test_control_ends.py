@@ -9,9 +9,9 @@ import pytest
 from control_fakes import FakeFleet, Run
 
 from fsm.errors import EvenstepError, InvariantBroken, Stalled
-from runtime.ending import Interrupted, ended_by
-from runtime.failures import InterruptedAtStart, failure_of
-from runtime.saving import SaveStoodStill, bytes_below, while_it_grows
+from runtime.control.ending import Interrupted, ended_by
+from runtime.control.failures import InterruptedAtStart, failure_of
+from runtime.control.saving import SaveStoodStill, bytes_below, while_it_grows
 
 CONFIG = {"grpo": {"num_prompts_per_step": 2}, "async_rl": {"sampler": {"name": "in_order"}}}
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from runtime.actors.naming import Names
-from runtime.controller import Controller, RunPlan
-from runtime.failures import InterruptedAtStart
-from runtime.origin import Origin
+from runtime.checkpoints.origin import Origin
+from runtime.control.controller import Controller, RunPlan
+from runtime.control.failures import InterruptedAtStart
+from runtime.naming import Names
+from runtime.output.shared_output import SharedOutput
 from runtime.settings import load_settings
-from runtime.shared_output import SharedOutput
 
 
 def test_an_interrupt_that_begins_before_the_run_ends_it_as_it_begins(

@@ -11,11 +11,11 @@ from control_fakes import FakeFleet, FakeTrainer, Run, receipt
 from fsm.effects import ClearRows
 from fsm.errors import BudgetExceeded, Stalled
 from fsm.events import Attempt, FailureKind, GroupFailed, GroupFinished, StallTimeout
-from fsm.trainer import TrainerState
-from runtime.answers import Order
+from fsm.machines.trainer import TrainerState
+from runtime.control.pumps.training import NothingTrained
+from runtime.control.watchdog import watch
 from runtime.generation.evaluation import Evaluation
-from runtime.pumps.training import NothingTrained
-from runtime.watchdog import watch
+from runtime.transport.answers import Order
 
 N = 4
 

@@ -23,12 +23,12 @@ from hypothesis import strategies as st
 from fsm.events import Attempt, GroupFailed
 from runtime.actors import fleet as fleet_module
 from runtime.actors.fleet import Fleet
-from runtime.actors.naming import Names
 from runtime.actors.policy_host import PolicyHost
 from runtime.actors.reward_worker import RewardWorker
-from runtime.answers import Answer, Order, WorkerDied
+from runtime.naming import Names
 from runtime.settings import Settings
-from runtime.weight_sync import Published
+from runtime.transport.answers import Answer, Order, WorkerDied
+from runtime.transport.publication import Published
 
 N, STEPS = 4, 6
 LIMIT_S = 300.0

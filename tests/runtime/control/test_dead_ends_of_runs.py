@@ -15,8 +15,8 @@ from fsm.explain import status
 from fsm.samplers.builtin import InOrder
 from fsm.samplers.protocol import Admission
 from fsm.state import GroupClass, View
-from runtime.answers import Order
-from runtime.watchdog import watch
+from runtime.control.watchdog import watch
+from runtime.transport.answers import Order
 
 
 class ChargesNone(InOrder):

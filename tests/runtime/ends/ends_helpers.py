@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from runtime.memory import process_tree
+from runtime.launch.memory import process_tree
 
-COMMAND = [sys.executable, "-u", "-c", "from runtime.entry import main; main()", "train"]
+COMMAND = [sys.executable, "-u", "-c", "from runtime.cli.entry import main; main()", "train"]
 SMALL = [
     "grpo.num_prompts_per_step=4",
     "grpo.num_generations_per_prompt=8",

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from ends_helpers import SHUTDOWN_S, SLACK_S, Ended, Run, train
 
-from runtime.checkpoint import load
-from runtime.checkpoint_names import CHECKPOINTS, list_checkpoints
-from runtime.starting import FINAL_MODEL, start_problems
+from runtime.checkpoints.checkpoint import load
+from runtime.checkpoints.names import CHECKPOINTS, list_checkpoints
+from runtime.output.starting import FINAL_MODEL, start_problems
 
 
 def is_a_model(model: Path) -> None:

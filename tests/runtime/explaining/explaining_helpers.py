@@ -10,24 +10,25 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from fsm import moves, pages
-from fsm.config import RunConfig, parse_config
+from fsm.config.parse import RunConfig, parse_config
 from fsm.core import Core, Transition
 from fsm.effects import StartRollout
-from fsm.laws import Laws, pool_context
-from fsm.prompt_group import MOVE
+from fsm.machines.prompt_group import MOVE
+from fsm.machines.spare_pool import SPARE_POOL
+from fsm.rules import changes
+from fsm.rules.laws import Laws, pool_context
 from fsm.samplers.builtin import InOrder, ReadyFirst
 from fsm.samplers.protocol import Admission
-from fsm.spare_pool import SPARE_POOL
 from fsm.state import NONE, GroupClass, State, View
-from runtime.explaining.explanation import Explanation, explain
-from runtime.tracing import writer
-from runtime.tracing.config import TraceConfig
-from runtime.tracing.header import make_header
-from runtime.tracing.notes import AttemptsPlaced, GroupReceived, Note, WorkerStarted
-from runtime.tracing.reader import open_trace
-from specs.closing import outlook
-from specs.world import World
+from fsm.values import pages
+from runtime.explain.explanation import Explanation, explain
+from runtime.trace import writer
+from runtime.trace.config import TraceConfig
+from runtime.trace.files import make_header
+from runtime.trace.notes import AttemptsPlaced, GroupReceived, Note, WorkerStarted
+from runtime.trace.reader import open_trace
+from specs.checker.closing import outlook
+from specs.scenarios.world import World
 
 BEGAN_UNIX_S = 1_767_225_600.0
 WORKERS = ("generation-0", "generation-1")
@@ -138,7 +139,7 @@ def recorded(path: Path, config: RunConfig, drive: Drive, num_prompts: int = 64)
 # Broken decisions
 
 
-def restamped(state: State, laws: Laws, group_class: GroupClass) -> tuple[State, list[moves.Move]]:
+def restamped(state: State, laws: Laws, group_class: GroupClass) -> tuple[State, list[changes.Move]]:
     """A replacement that is stamped with the version at its own attempt."""
     spare = GroupClass(NONE, state.trainer.version, NONE, group_class.replacements + 1, 0)
     tally = MOVE["replace"](state.tally, 1)
@@ -148,7 +149,7 @@ def restamped(state: State, laws: Laws, group_class: GroupClass) -> tuple[State,
             waiting=pages.add(state.waiting, spare, 1),
             tally=tally._replace(replaced=tally.replaced + 1),
         ),
-        [moves.GroupReplaced(spare)],
+        [changes.GroupReplaced(spare)],
     )
 
 

@@ -10,10 +10,10 @@ import pytest
 from explaining_helpers import Recorded, config_of, recorded, recording, restamped
 from typer.testing import CliRunner
 
-from fsm import answers
 from fsm.events import FailureKind
-from runtime.cli import app
-from runtime.tracing.notes import WorkerDied
+from fsm.rules import on_event
+from runtime.cli.app import app
+from runtime.trace.notes import WorkerDied
 
 KEYS = {"verdict", "step", "selected", "charged", "size", "waits_for", "root", "advice"}
 HOSTILE = "<script>alert(1)</script> [bold red]no[/bold red] \x1b[2J\x1b]0;title\x07 \x00 \udcff\u202e 'quotes\""
@@ -91,8 +91,8 @@ def test_a_foreign_file_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_a_run_that_has_not_begun_is_told_so(tmp_path: Path) -> None:
-    from runtime.tracing.header import make_header
-    from runtime.tracing.writer import Trace
+    from runtime.trace.files import make_header
+    from runtime.trace.writer import Trace
 
     path = tmp_path / "trace.jsonl"
     with Trace(path, make_header(config_of("in_order", 2), num_prompts=4, seeds={})):
@@ -171,7 +171,7 @@ def test_a_state_that_today_s_core_does_not_come_to_is_said_to_be_today_s(tmp_pa
     path, copy = tmp_path / "trace.jsonl", tmp_path / "killed" / "trace.jsonl"
     copy.parent.mkdir()
     config = config_of("weight_fifo", 4, grpo={"use_dynamic_sampling": True}, failure={"on_dropped_prompt": "replace"})
-    with patch.object(answers, "_replace_or_lose", restamped), recording(path, config, snapshot_every=1_000) as run:
+    with patch.object(on_event, "_replace_or_lose", restamped), recording(path, config, snapshot_every=1_000) as run:
         run.commit(*run.in_flight()[:4])
         run.close()
         run.filter(min(run.in_flight()))

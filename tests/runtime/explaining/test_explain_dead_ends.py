@@ -8,11 +8,11 @@ from explaining_helpers import Recorded, config_of, explained_run, recorded, rec
 
 from fsm.errors import Deadlocked
 from fsm.events import DeadEndReached
-from runtime.explaining.explanation import EXIT
-from runtime.explaining.finding import Verdict
-from runtime.tracing.reader import open_trace
-from runtime.tracing.records import TransitionRecord
-from runtime.tracing.replay import replay
+from runtime.explain.explanation import EXIT
+from runtime.explain.finding import Verdict
+from runtime.trace.reader import open_trace
+from runtime.trace.records import TransitionRecord
+from runtime.trace.replay import replay
 
 SAMPLER = {"name": "custom", "target": "explaining_helpers:NeverSelects", "max_staleness_versions": 1}
 

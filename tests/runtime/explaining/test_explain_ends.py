@@ -12,21 +12,20 @@ from typer.testing import CliRunner
 
 from fsm.core import Core
 from fsm.events import FailureKind
-from runtime.checkpoint import FORMAT, MANIFEST
-from runtime.cli import app
-from runtime.durable import write_json
-from runtime.explaining.finding import Verdict
-from runtime.messages import EXIT_CODES, Status
-from runtime.metrics import StepMeter
-from runtime.reporting.collect import collect
-from runtime.reporting.happenings import KINDS
-from runtime.reporting.verdict import verdict_of
-from runtime.run_recorder import RunRecorder
-from runtime.tracing.notes import RunEnded
-from runtime.tracing.reader import open_trace
-from runtime.tracing.records import NoteRecord
-from runtime.tracing.replay import replay
-from specs.closing import outlook
+from runtime.checkpoints.checkpoint import FORMAT, MANIFEST
+from runtime.cli.app import app
+from runtime.control.run_recorder import RunRecorder
+from runtime.explain.finding import Verdict
+from runtime.files.durable import write_json
+from runtime.metrics.accumulator import StepMeter
+from runtime.report.collect import collect
+from runtime.report.happenings import KINDS
+from runtime.report.verdict import verdict_of
+from runtime.trace.notes import EXIT_CODES, RunEnded, Status
+from runtime.trace.reader import open_trace
+from runtime.trace.records import NoteRecord
+from runtime.trace.replay import replay
+from specs.checker.closing import outlook
 
 ENDS: list[tuple[Status, str | None, str]] = [
     ("completed", None, "the run is completed after 1 steps and waits for nothing"),
@@ -161,8 +160,8 @@ def test_a_failure_after_the_last_step_is_a_failure_though_the_core_is_completed
 
 
 def test_a_run_that_failed_before_its_first_event_is_explained(tmp_path: Path) -> None:
-    from runtime.tracing.header import make_header, setup_of
-    from runtime.tracing.writer import Trace
+    from runtime.trace.files import make_header, setup_of
+    from runtime.trace.writer import Trace
 
     path = tmp_path / "trace.jsonl"
     header = make_header(config_of("in_order", 2), num_prompts=4, seeds={})

@@ -13,24 +13,24 @@ from explaining_helpers import WORKERS, config_of
 from rich.console import Console
 from typer.testing import CliRunner
 
+from fsm.config.setup import set_up
 from fsm.core import Core
-from fsm.setup import set_up
-from runtime.cli import app
-from runtime.explaining.explanation import explain
-from runtime.explaining.finding import Verdict
-from runtime.explaining.live import live_lines, standing_of_core
-from runtime.explaining.remote import NotReachable, standing_of
-from runtime.messages import Notice, StepDone
-from runtime.metric_writers import JsonlWriter, PrometheusWriter
-from runtime.metrics import StepMeter
-from runtime.progress import open_progress
-from runtime.run_recorder import RunRecorder
-from runtime.tracing.header import make_header
-from runtime.tracing.notes import WorkerStarted
-from runtime.tracing.reader import open_trace
-from runtime.tracing.writer import Trace
-from specs.closing import outlook
-from specs.world import World
+from runtime.cli.app import app
+from runtime.control.messages import Notice, StepDone
+from runtime.control.run_recorder import RunRecorder
+from runtime.explain.explanation import explain
+from runtime.explain.finding import Verdict
+from runtime.explain.live import live_lines, standing_of_core
+from runtime.explain.remote import NotReachable, standing_of
+from runtime.launch.progress import open_progress
+from runtime.metrics.accumulator import StepMeter
+from runtime.metrics.writers import JsonlWriter, PrometheusWriter
+from runtime.trace.files import make_header
+from runtime.trace.notes import WorkerStarted
+from runtime.trace.reader import open_trace
+from runtime.trace.writer import Trace
+from specs.checker.closing import outlook
+from specs.scenarios.world import World
 
 STEP: dict[str, Any] = {
     "step": 2, "time_s": 9.0, "unfiltered_reward": 0.25, "reward": 0.3, "zero_variance_fraction": 0.5, "selected": 4,

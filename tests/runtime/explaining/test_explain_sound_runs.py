@@ -10,7 +10,7 @@ from bookkeeping_helpers import config_of as small_config
 from bookkeeping_helpers import random_moves
 from explaining_helpers import config_of, explained_run, recorded, recording
 
-from runtime.explaining.finding import Verdict
+from runtime.explain.finding import Verdict
 
 FINE = {Verdict.HEALTHY, Verdict.SLOW, Verdict.COMPLETED}
 

@@ -9,7 +9,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from runtime.generation.config import GenerationConfig, TorchEngineConfig
 from runtime.generation.engine import GeneratedGroup, GeneratedSequence, GroupRequest, Sampling
-from runtime.generation.torch_engine import TorchEngine
+from runtime.generation.on_torch.engine import TorchEngine
 
 END = 1
 

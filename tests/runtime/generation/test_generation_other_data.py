@@ -6,11 +6,11 @@ from typing import cast
 
 from fsm.events import Attempt
 from runtime.actors.policy_host import PolicyHost
-from runtime.answers import Order
 from runtime.generation.engine import Engine
-from runtime.generation.text import make_codec
+from runtime.models.text import make_codec
 from runtime.models.tiny import character_tokenizer
 from runtime.settings import load_settings
+from runtime.transport.answers import Order
 
 
 def test_the_first_prompt_of_other_data_is_its_first_item_under_the_number_that_the_run_gives_it() -> None:

@@ -13,15 +13,15 @@ from transformers import GPT2LMHeadModel, PreTrainedTokenizerFast
 from runtime.generation.engine import GeneratedSequence, Sampling
 from runtime.generation.errors import GenerationAborted, PolicyNotFinite, PromptTooLong
 from runtime.generation.evaluate import evaluate
-from runtime.generation.loop import EngineLoop
+from runtime.generation.on_torch.loop import EngineLoop
 from runtime.generation.rollouts import GroupJob, SampledGroup, make_job, sample_groups, score_group
-from runtime.generation.text import TextCodec, make_codec
+from runtime.models.text import TextCodec, make_codec
 from runtime.models.weights import export_weights
-from runtime.tasks.base import OwnTask, Task, Verdict
+from runtime.tasks.base import OwnTask, Rated, Scored, Task
 from runtime.tasks.config import DataConfig
 from runtime.tasks.errors import TaskError
+from runtime.tasks.judges import Verdict
 from runtime.tasks.load import load_task
-from runtime.tasks.scores import Rated, Scored
 from runtime.training.batching import training_sequences
 from runtime.training.config import LossConfig
 

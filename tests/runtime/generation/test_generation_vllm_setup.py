@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 from generation_helpers import make_config, make_request
 
-from runtime.generation import vllm_setup
 from runtime.generation.config import GenerationConfig, VllmEngineConfig
 from runtime.generation.errors import PromptTooLong, RequestRefused
-from runtime.generation.request_checks import check_requests
-from runtime.generation.vllm_engine import VllmEngine
-from runtime.generation.vllm_setup import (
+from runtime.generation.on_vllm import setup as vllm_setup
+from runtime.generation.on_vllm.engine import VllmEngine
+from runtime.generation.on_vllm.setup import (
     VllmMissing,
     check_measurable,
     check_validation,
     logprobs_mode,
     set_environment,
 )
+from runtime.generation.request_checks import check_requests
 
 
 def vllm_config(**options: object) -> GenerationConfig:

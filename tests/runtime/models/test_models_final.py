@@ -11,8 +11,8 @@ from architecture_helpers import ARCHITECTURES, BUFFERED, logits_of, save, train
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from runtime.model_directory import inspect_model
 from runtime.models import final
+from runtime.models.directory import inspect_model
 from runtime.models.errors import ModelNotSaved
 
 

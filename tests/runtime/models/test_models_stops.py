@@ -17,15 +17,15 @@ from runtime.actors.policy_host import PolicyHost
 from runtime.actors.reward_worker import RewardWorker
 from runtime.generation.config import GenerationConfig
 from runtime.generation.engine import GeneratedSequence, GroupRequest, Sampling
-from runtime.generation.load import load_torch_engine
+from runtime.generation.on_torch.load import load_torch_engine
 from runtime.generation.rollouts import _append, _opening
-from runtime.generation.text import TextCodec
 from runtime.groups import Rollout, RolloutGroup
-from runtime.model_directory import ModelDirectoryProblem, end_tokens
-from runtime.models.prepare import prepare
-from runtime.models.stops import look_at_stops, model_stop_tokens
+from runtime.launch.model import prepare
+from runtime.launch.preflight import Counted
+from runtime.launch.stops import look_at_stops
+from runtime.models.directory import ModelDirectoryProblem, end_tokens
+from runtime.models.text import TextCodec, model_stop_tokens
 from runtime.models.tiny import END, character_tokenizer
-from runtime.preflight import Counted
 from runtime.settings import Settings, load_settings
 from runtime.training.batching import training_sequences
 from runtime.training.config import LossConfig

@@ -11,14 +11,14 @@ from architecture_helpers import ARCHITECTURES, BUFFERED, MIXTURES, fresh, save,
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from runtime.collective.bundle import copy_in, manifest_of, views
 from runtime.generation.config import GenerationConfig
 from runtime.generation.engine import GeneratedGroup, GroupRequest, Sampling
 from runtime.generation.errors import WeightsMismatch
-from runtime.generation.load import load_torch_engine
-from runtime.generation.torch_engine import TorchEngine
-from runtime.generation.vllm_engine import write_for_vllm
+from runtime.generation.on_torch.engine import TorchEngine
+from runtime.generation.on_torch.load import load_torch_engine
+from runtime.generation.on_vllm.engine import write_for_vllm
 from runtime.models.weights import export_weights
+from runtime.transport.collective.bundle import copy_in, manifest_of, views
 
 PROMPTS = {
     f"{length}": np.random.default_rng(length).integers(3, 90, length).astype(np.int32) for length in (1, 2, 7, 20, 13)

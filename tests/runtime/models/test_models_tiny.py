@@ -14,10 +14,10 @@ from runtime.actors.generation_worker import to_be_rated
 from runtime.actors.reward_worker import RewardWorker
 from runtime.generation.config import GenerationConfig, TorchEngineConfig
 from runtime.generation.evaluate import evaluate
-from runtime.generation.load import load_torch_engine
-from runtime.generation.loop import EngineLoop
-from runtime.generation.text import make_codec
+from runtime.generation.on_torch.load import load_torch_engine
+from runtime.generation.on_torch.loop import EngineLoop
 from runtime.models import smollm2
+from runtime.models.text import make_codec
 from runtime.models.tiny import ALPHABET, TinyModelConfig, character_tokenizer, save_tiny_model, tiny_model
 from runtime.models.warmup import WarmupConfig, WarmupProgress, warm_up
 from runtime.models.weights import export_weights, import_weights, mismatch

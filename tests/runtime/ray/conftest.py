@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from ray_helpers import made_model, settings_of
 
-from runtime.ray_session import ray_session
+from runtime.launch.ray_session import ray_session
 
 
 @pytest.fixture(scope="module")

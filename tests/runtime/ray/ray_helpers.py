@@ -10,17 +10,17 @@ from typing import Any
 
 import ray
 
-from fsm.setup import set_up
-from runtime.actors.naming import Names
-from runtime.controller import RunPlan
-from runtime.driving import drive
-from runtime.messages import Outcome
-from runtime.models.prepare import prepare_model
-from runtime.origin import origin_of
-from runtime.resume import ResumeRequest, find_resume_point
-from runtime.run import Start
+from fsm.config.setup import set_up
+from runtime.checkpoints.origin import origin_of
+from runtime.checkpoints.resume import ResumeRequest, find_resume_point
+from runtime.control.controller import RunPlan
+from runtime.control.messages import Outcome
+from runtime.launch.driving import drive
+from runtime.launch.model import prepare_model
+from runtime.launch.run import Start
+from runtime.naming import Names
+from runtime.output.starting import new_run_id
 from runtime.settings import Settings, load_settings
-from runtime.starting import new_run_id
 from runtime.tasks.load import load_task
 
 SMALL = [

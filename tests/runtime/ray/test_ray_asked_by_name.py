@@ -11,13 +11,13 @@ from pathlib import Path
 import ray
 from ray_helpers import run, settings_of
 
-from runtime.explaining.live import Standing
-from runtime.messages import Message
+from runtime.control.messages import Message
+from runtime.explain.live import Standing
 
 
 def asked(*arguments: str) -> subprocess.CompletedProcess[str]:
     address = ray.get_runtime_context().gcs_address
-    code = "from runtime.entry import main; main()"
+    code = "from runtime.cli.entry import main; main()"
     command = [sys.executable, "-c", code, *arguments, "--address", address]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from ray_helpers import adds_up, kill_actor, run, settings_of
 
-from runtime.messages import Message, StepDone
-from runtime.tracing.replay import replay
+from runtime.control.messages import Message, StepDone
+from runtime.trace.replay import replay
 
 N = 4
 

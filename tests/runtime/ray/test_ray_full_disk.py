@@ -8,12 +8,12 @@ from typing import Any
 import ray
 from ray_helpers import metrics_of, run, settings_of
 
-from runtime.checkpoint import load
-from runtime.checkpoint_names import list_checkpoints
-from runtime.messages import Message, Notice, StepDone
+from runtime.checkpoints.checkpoint import load
+from runtime.checkpoints.names import list_checkpoints
+from runtime.control.messages import Message, Notice, StepDone
 from runtime.settings import Settings
-from runtime.tracing.reader import open_trace
-from runtime.tracing.replay import replay
+from runtime.trace.reader import open_trace
+from runtime.trace.replay import replay
 
 FULL_FROM, FULL_TO, STEPS = 12, 40, 160
 

@@ -17,20 +17,20 @@ from typer.testing import CliRunner
 
 from fsm.effects import TrainChunk
 from fsm.errors import ConfigError
-from runtime.checkpoint import load
-from runtime.checkpoint_names import CHECKPOINTS, list_checkpoints
-from runtime.cli import app
-from runtime.durable import sha256_of
-from runtime.messages import Message, Notice, Outcome
-from runtime.resume import ResumeRequest
-from runtime.run import InterruptedAtStart, decide_start, run_on_ray
+from runtime.checkpoints.checkpoint import load
+from runtime.checkpoints.names import CHECKPOINTS, list_checkpoints
+from runtime.checkpoints.resume import ResumeRequest
+from runtime.cli.app import app
+from runtime.control.messages import Message, Notice, Outcome
+from runtime.files.durable import sha256_of
+from runtime.launch.run import InterruptedAtStart, decide_start, run_on_ray
+from runtime.output.starting import run_id_of
 from runtime.settings import load_settings
-from runtime.starting import run_id_of
-from runtime.tracing.notes import GroupReceived
-from runtime.tracing.parts import find_trace
-from runtime.tracing.reader import open_trace
-from runtime.tracing.records import NoteRecord, TransitionRecord
-from runtime.tracing.replay import replay
+from runtime.trace.files import find_trace
+from runtime.trace.notes import GroupReceived
+from runtime.trace.reader import open_trace
+from runtime.trace.records import NoteRecord, TransitionRecord
+from runtime.trace.replay import replay
 
 STEPS, N = 3, 4
 RUN = [

@@ -10,15 +10,15 @@ from ray_helpers import ON_POLICY, adds_up, kill_actor, metrics_of, run, setting
 from fsm.core import Transition
 from fsm.effects import TrainChunk
 from fsm.events import GroupFailed, GroupFinished
-from runtime.actors.naming import missing_resources
-from runtime.explaining.explanation import explain
-from runtime.explaining.finding import Verdict
-from runtime.messages import Message, Notice, StepDone
-from runtime.tracing.notes import Note, RunEnded, WorkerDied, WorkerStarted
-from runtime.tracing.reader import open_trace
-from runtime.tracing.records import NoteRecord, TransitionRecord
-from runtime.tracing.replay import replay
-from specs.closing import outlook
+from runtime.control.messages import Message, Notice, StepDone
+from runtime.explain.explanation import explain
+from runtime.explain.finding import Verdict
+from runtime.naming import missing_resources
+from runtime.trace.notes import Note, RunEnded, WorkerDied, WorkerStarted
+from runtime.trace.reader import open_trace
+from runtime.trace.records import NoteRecord, TransitionRecord
+from runtime.trace.replay import replay
+from specs.checker.closing import outlook
 
 N = 4
 

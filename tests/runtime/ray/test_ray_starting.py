@@ -10,12 +10,12 @@ import pytest
 from ray_helpers import ON_POLICY, run, settings_of, start_of
 
 from fsm.errors import ConfigError
-from runtime.messages import Message, Notice
-from runtime.preflight import output_problems
-from runtime.run import InterruptedAtStart, run_on_ray
+from runtime.control.messages import Message, Notice
+from runtime.launch.preflight import output_problems
+from runtime.launch.run import InterruptedAtStart, run_on_ray
 from runtime.settings import Settings
-from runtime.tracing.moment import state_at
-from runtime.tracing.reader import open_trace
+from runtime.trace.moment import state_at
+from runtime.trace.reader import open_trace
 
 
 def jsonl(folder: Path, verifier: str) -> Settings:

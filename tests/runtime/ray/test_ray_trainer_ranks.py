@@ -9,10 +9,10 @@ import pytest
 import ray
 from ray_helpers import ON_POLICY, metrics_of, run, settings_of, start_of
 
-from runtime.actors.naming import Names
 from runtime.actors.trainer_group import TrainerGroup
-from runtime.data_plane import open_data_plane
-from runtime.model_directory import inspect_model
+from runtime.models.directory import inspect_model
+from runtime.naming import Names
+from runtime.transport.data_plane import open_data_plane
 
 
 def test_two_trainer_ranks_that_shard_the_model_learn_what_one_does(model: Path, tmp_path: Path) -> None:

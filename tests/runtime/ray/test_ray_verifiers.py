@@ -17,10 +17,10 @@ import yaml
 from ray_helpers import adds_up, kill_actor, run, settings_of
 
 from fsm.events import FailureKind, GroupFailed
-from runtime.messages import Message, Notice
-from runtime.ray_session import ray_session
-from runtime.tracing.reader import open_trace
-from runtime.tracing.records import TransitionRecord
+from runtime.control.messages import Message, Notice
+from runtime.launch.ray_session import ray_session
+from runtime.trace.reader import open_trace
+from runtime.trace.records import TransitionRecord
 
 HERE = Path(__file__).parent
 
@@ -156,7 +156,7 @@ def test_threads_that_never_end_keep_no_run_from_ending_and_prints_are_said_once
         "grpo.num_generations_per_prompt": "4",
         "warmup.steps": "5",
     }
-    train = "from runtime.entry import main; main()"
+    train = "from runtime.cli.entry import main; main()"
     changes = [part for key, value in given.items() for part in ("--set", f"{key}={value}")]
     done = subprocess.run(
         [sys.executable, "-c", train, "train", "--output", str(tmp_path / "run"), *changes],

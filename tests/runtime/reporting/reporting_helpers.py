@@ -10,9 +10,9 @@ from explaining_helpers import Recorded, recording
 
 from fsm.core import Core
 from fsm.events import FailureKind
-from runtime.reporting.collect import Collected, collect
-from runtime.tracing.notes import CallBegan, CallEnded
-from runtime.tracing.reader import open_trace
+from runtime.report.collect import Collected, collect
+from runtime.trace.notes import CallBegan, CallEnded
+from runtime.trace.reader import open_trace
 
 HOSTILE = (
     "</script><script>document.title='broken'</script><img src=x onerror=\"document.title='broken'\"> <!--  --> "

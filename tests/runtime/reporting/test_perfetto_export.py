@@ -14,11 +14,11 @@ from tracing_helpers import SAMPLERS
 from typer.testing import CliRunner
 
 from fsm.events import FailureKind
-from fsm.prompt_group import GroupState
-from runtime.cli import app
-from runtime.reporting.collect import rows_of
-from runtime.reporting.perfetto import COUNTERS, STEPS, TRAINER
-from runtime.tracing.notes import WorkerDied
+from fsm.machines.prompt_group import GroupState
+from runtime.cli.app import app
+from runtime.report.collect import rows_of
+from runtime.report.perfetto import COUNTERS, STEPS, TRAINER
+from runtime.trace.notes import WorkerDied
 
 Event = dict[str, Any]
 KEYS = {

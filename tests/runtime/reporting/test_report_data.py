@@ -17,20 +17,20 @@ from reporting_helpers import collected, wander, wandered
 from tracing_helpers import SAMPLERS, open_for, recorded_run, traced_world
 
 from fsm.events import FailureKind
-from fsm.prompt_group import GroupState
+from fsm.machines.prompt_group import GroupState
 from fsm.snapshot import restore, snapshot
-from runtime.reporting.attempts import RETRIED, Attempts
-from runtime.reporting.collect import Collected, collect, rows_of
-from runtime.reporting.columns import NOT_YET, Columns
-from runtime.reporting.counters import Counters
-from runtime.reporting.lanes import lanes_of
-from runtime.reporting.phases import CAUSES, ENDINGS, Cause
-from runtime.reporting.steps import STALENESS_SHOWN
-from runtime.reporting.texts import LONGEST, MOST, Texts
-from runtime.tracing.header import TraceUnreadable, make_header
-from runtime.tracing.reader import open_trace
-from runtime.tracing.records import SnapshotRecord, TransitionRecord
-from runtime.tracing.writer import Trace
+from runtime.report.attempts import RETRIED, Attempts
+from runtime.report.collect import Collected, collect, rows_of
+from runtime.report.columns import NOT_YET, Columns
+from runtime.report.counters import Counters
+from runtime.report.lanes import lanes_of
+from runtime.report.phases import CAUSES, ENDINGS, Cause
+from runtime.report.steps import STALENESS_SHOWN
+from runtime.report.texts import LONGEST, MOST, Texts
+from runtime.trace.files import TraceUnreadable, make_header
+from runtime.trace.reader import open_trace
+from runtime.trace.records import SnapshotRecord, TransitionRecord
+from runtime.trace.writer import Trace
 
 PLACES = [state for state in GroupState if state is not GroupState.DATA]
 

@@ -16,8 +16,8 @@ from reporting_helpers import HOSTILE, wander
 from typer.testing import CliRunner
 
 from fsm.events import FailureKind
-from runtime.cli import app
-from runtime.tracing.notes import NoProgress, Validated, WorkerDied
+from runtime.cli.app import app
+from runtime.trace.notes import NoProgress, Validated, WorkerDied
 
 playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: make setup")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

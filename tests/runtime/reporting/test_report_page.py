@@ -21,12 +21,12 @@ from reporting_helpers import HOSTILE, collected, wander, wandered
 from typer.testing import CliRunner
 
 from fsm.events import FailureKind
-from runtime.cli import app
-from runtime.reporting.columns import JAVASCRIPT
-from runtime.reporting.page import SCRIPTS, page_of
-from runtime.reporting.perfetto import events_of
-from runtime.tracing.header import TraceUnreadable
-from runtime.tracing.notes import NoProgress, WorkerDied
+from runtime.cli.app import app
+from runtime.report.columns import JAVASCRIPT
+from runtime.report.page import SCRIPTS, page_of
+from runtime.report.perfetto import events_of
+from runtime.trace.files import TraceUnreadable
+from runtime.trace.notes import NoProgress, WorkerDied
 
 
 class Page(HTMLParser):
@@ -214,14 +214,14 @@ def test_a_page_that_cannot_be_written_leaves_the_one_before(tmp_path: Path) -> 
 
 
 def test_all_parts_of_the_program_are_used() -> None:
-    folder = resources.files("runtime.reporting").joinpath("page")
+    folder = resources.files("runtime.report").joinpath("page")
     assert {part.name for part in folder.iterdir() if part.name.endswith(".js")} == set(SCRIPTS)
 
 
 @pytest.mark.parametrize("theme", [":root {", ':root[data-theme="dark"] {'])
 def test_words_stand_out_from_the_ground_in_light_and_dark(theme: str) -> None:
     """At least 4.5 : 1, as WCAG 2 asks of text."""
-    style = resources.files("runtime.reporting").joinpath("page", "page.css").read_text(encoding="ascii")
+    style = resources.files("runtime.report").joinpath("page", "page.css").read_text(encoding="ascii")
     block = style[style.index(theme) :].split("}", 1)[0]
     colours = dict(re.findall(r"--([\w-]+): (#\w{6})", block))
     for ground in ("ground", "raised"):

@@ -10,9 +10,9 @@ import pytest
 from pydantic import BaseModel
 from typer.testing import CliRunner
 
+from fsm.config.setup import set_up
 from fsm.errors import ConfigError
-from fsm.setup import set_up
-from runtime.cli import app
+from runtime.cli.app import app
 from runtime.settings import Settings, load_settings
 
 
@@ -90,7 +90,9 @@ def test_every_key_has_a_description() -> None:
     assert silent == []
 
 
-@pytest.mark.parametrize("module", ["runtime.settings", "runtime.controller", "runtime.commands.train", "runtime.run"])
+@pytest.mark.parametrize(
+    "module", ["runtime.settings", "runtime.control.controller", "runtime.cli.train", "runtime.launch.run"]
+)
 def test_it_is_imported_without_torch(module: str) -> None:
     """The controller's process and the command line must not pay for torch."""
     program = f"import sys, {module}; sys.exit('torch' in sys.modules)"

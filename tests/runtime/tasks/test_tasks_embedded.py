@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from runtime.actors.reward_worker import RewardWorker
+from runtime.actors.reward_worker import RewardWorker, delay_s
 from runtime.generation.config import GenerationConfig
 from runtime.tasks.config import (
     DataConfig,
@@ -26,7 +26,6 @@ from runtime.tasks.config import (
     ReverseTaskConfig,
     SortTaskConfig,
 )
-from runtime.tasks.delay import delay_s
 from runtime.tasks.errors import TaskError
 from runtime.tasks.load import load_task
 from runtime.tasks.seeds import derive_seed

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from runtime.actors.reward_worker import RewardWorker
-from runtime.origin import origin_of
+from runtime.checkpoints.origin import origin_of
 from runtime.settings import load_settings
-from runtime.tasks.base import Fault, JudgedTask, Verdict
+from runtime.tasks.base import Fault, JudgedTask, Scored
 from runtime.tasks.config import DataConfig
 from runtime.tasks.errors import TaskError
 from runtime.tasks.jsonl import say_split
+from runtime.tasks.judges import Verdict
 from runtime.tasks.load import load_task
-from runtime.tasks.scores import Scored
 from runtime.tasks.split import Split
 from runtime.tasks.verifiers import exact, last_number
 

@@ -13,18 +13,18 @@ from typing import Any
 from bookkeeping_helpers import config_of
 from tracing_helpers import open_for
 
+from fsm.config.setup import set_up
 from fsm.core import Core
 from fsm.events import Begin
-from fsm.setup import set_up
-from runtime.messages import Message, Notice
-from runtime.metrics import StepMeter
-from runtime.run_recorder import RunRecorder
-from runtime.tracing.moment import state_at
-from runtime.tracing.notes import AttemptsPlaced, NoProgress, WorkerDied, WorkerStarted
-from runtime.tracing.on_signal import on_sigusr1
-from runtime.tracing.reader import open_trace
-from runtime.tracing.records import NoteRecord
-from runtime.tracing.writer import Trace
+from runtime.control.messages import Message, Notice
+from runtime.control.run_recorder import RunRecorder
+from runtime.launch.on_signal import on_sigusr1
+from runtime.metrics.accumulator import StepMeter
+from runtime.trace.moment import state_at
+from runtime.trace.notes import AttemptsPlaced, NoProgress, WorkerDied, WorkerStarted
+from runtime.trace.reader import open_trace
+from runtime.trace.records import NoteRecord
+from runtime.trace.writer import Trace
 
 
 def recorder_of(trace: Trace, send: Any) -> RunRecorder:

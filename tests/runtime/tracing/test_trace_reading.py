@@ -17,15 +17,15 @@ from fsm.core import Core, Transition
 from fsm.effects import StartRollout
 from fsm.events import FailureKind, GroupFailed, GroupFinished
 from fsm.state import State
-from runtime.cli import app
-from runtime.tracing.follow import follow
-from runtime.tracing.header import TraceUnreadable
-from runtime.tracing.moment import state_at
-from runtime.tracing.notes import WorkerDied
-from runtime.tracing.reader import open_trace
-from runtime.tracing.records import TransitionRecord
-from runtime.tracing.replay import replay
-from runtime.tracing.select import MACHINES, Question, select
+from runtime.cli.app import app
+from runtime.trace.files import TraceUnreadable
+from runtime.trace.follow import follow
+from runtime.trace.moment import state_at
+from runtime.trace.notes import WorkerDied
+from runtime.trace.reader import open_trace
+from runtime.trace.records import TransitionRecord
+from runtime.trace.replay import replay
+from runtime.trace.select import MACHINES, Question, select
 
 HOSTILE = 'an <b>"answer"</b> \x1b[31mred\x1b[0m \x07 \u202e \ud800 \x9b2J [bold]no[/bold]\n' + "x" * 1_000_000
 

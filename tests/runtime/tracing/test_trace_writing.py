@@ -16,22 +16,22 @@ import pytest
 from bookkeeping_helpers import config_of, random_moves
 from tracing_helpers import SAMPLERS, open_for, recorded_run, traced_world, write_until_killed
 
-from fsm import effects, events, moves
+from fsm import effects, events
 from fsm.core import Transition
 from fsm.effects import ClearRows, SelectedGroup, StartRollout, Stopped, TrainChunk
 from fsm.errors import BelowFloor
 from fsm.events import Attempt, Begin, FailureKind, GroupFailed, GroupFinished, GroupRecord
-from fsm.moves import GroupCommitted, GroupsEvicted, RetryWaits, RunStopped
+from fsm.rules import changes
+from fsm.rules.changes import GroupCommitted, GroupsEvicted, RetryWaits, RunStopped
 from fsm.state import GroupClass
-from runtime.tracing import notes
-from runtime.tracing.header import TraceUnreadable, make_header
-from runtime.tracing.kinds import BY_NAME, CODES, read_value, write_value
-from runtime.tracing.parts import compress, find_trace, parts_of, trace_path
-from runtime.tracing.reader import open_trace
-from runtime.tracing.records import NoteRecord, SnapshotRecord, TransitionRecord, encode
-from runtime.tracing.replay import replay
-from runtime.tracing.vitals import from_json
-from runtime.tracing.writer import Trace, TraceFailed
+from runtime.trace import notes
+from runtime.trace.files import TraceUnreadable, compress, find_trace, make_header, parts_of, trace_path
+from runtime.trace.kinds import BY_NAME, CODES, read_value, write_value
+from runtime.trace.reader import open_trace
+from runtime.trace.records import NoteRecord, SnapshotRecord, TransitionRecord, encode
+from runtime.trace.replay import replay
+from runtime.trace.vitals import from_json
+from runtime.trace.writer import Trace, TraceFailed
 
 A = Attempt(5, 9, 1)
 C = GroupClass(3, -1, 2, 1, 0)
@@ -74,7 +74,7 @@ def test_every_transition_comes_back_as_it_was_with_its_times(tmp_path: Path, sa
 
 
 def test_every_kind_has_a_code_of_its_own() -> None:
-    kinds = {*get_args(events.Event), *get_args(moves.Move), *get_args(effects.Effect), *get_args(notes.Note)}
+    kinds = {*get_args(events.Event), *get_args(changes.Move), *get_args(effects.Effect), *get_args(notes.Note)}
     assert CODES.keys() == kinds
     assert len(set(CODES.values())) == len(kinds) == len(BY_NAME)
 
@@ -333,7 +333,7 @@ def test_a_trace_cut_anywhere_reads_and_replays_up_to_its_last_whole_line(tmp_pa
 
 def test_a_trace_of_a_restored_run_has_its_snapshot_and_replays(tmp_path: Path) -> None:
     from fsm.snapshot import restore, snapshot
-    from specs.world import World
+    from specs.scenarios.world import World
 
     config = config_of("ready_first", window=2)
     world = World(config, 40)

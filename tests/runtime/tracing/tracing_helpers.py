@@ -10,10 +10,10 @@ from typing import Any
 from bookkeeping_helpers import config_of, random_moves
 
 from fsm.core import Core, Transition
-from runtime.tracing.config import TraceConfig
-from runtime.tracing.header import make_header
-from runtime.tracing.writer import Trace
-from specs.world import World
+from runtime.trace.config import TraceConfig
+from runtime.trace.files import make_header
+from runtime.trace.writer import Trace
+from specs.scenarios.world import World
 
 SAMPLERS = ("in_order", "ready_first", "windowed", "weight_fifo")
 

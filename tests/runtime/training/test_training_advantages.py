@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from runtime.groups import Rollout
 from runtime.training.advantages import STD_EPSILON, group_advantages
+from runtime.training.batching import in_the_loss, soft_overlong_punishment
 from runtime.training.config import LossConfig, RewardShapingConfig
-from runtime.training.overlong import in_the_loss, soft_overlong_punishment
 
 rewards_of_groups = st.integers(2, 6).flatmap(
     lambda siblings: st.lists(

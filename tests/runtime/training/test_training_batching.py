@@ -17,10 +17,10 @@ from runtime.training.batching import (
     empty_microbatch,
     microbatches,
     plan_microbatches,
+    soft_overlong_punishment,
     training_sequences,
 )
 from runtime.training.config import LossConfig, RewardShapingConfig
-from runtime.training.overlong import soft_overlong_punishment
 from runtime.training.ranks import share_of_rank
 
 LIMITS = {"max_total_sequence_length": 24, "vocabulary": VOCABULARY}

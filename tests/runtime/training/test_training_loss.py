@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from runtime.training.config import Aggregation, LossConfig
+from runtime.training.kl import probability_ratio
 from runtime.training.loss import (
     aggregate,
     clip_binds,
@@ -19,7 +20,6 @@ from runtime.training.loss import (
     normaliser,
     policy_loss,
 )
-from runtime.training.ratio import probability_ratio
 
 CLIP = {"ratio_clip_min": 0.2, "ratio_clip_max": 0.28}
 

@@ -21,30 +21,30 @@ from safetensors.numpy import save_file
 from tracing_helpers import open_for, traced_world
 from typer.testing import CliRunner
 
+from fsm.config.setup import set_up
 from fsm.core import Core
 from fsm.errors import ConfigError
 from fsm.events import Begin
-from fsm.setup import set_up
 from runtime.actors.saving import saving
-from runtime.cli import app
-from runtime.driving import _Heard, _outcome_without_controller
-from runtime.durable import write_json_aside
-from runtime.messages import Message, Notice
-from runtime.metric_writers import JsonlWriter, close_writers, open_writers
-from runtime.metrics import StepMeter
-from runtime.models.prepare import prepare_model
-from runtime.preflight import output_problems
-from runtime.run_recorder import RunRecorder
+from runtime.cli.app import app
+from runtime.control.messages import Message, Notice
+from runtime.control.run_recorder import RunRecorder
+from runtime.files.durable import write_json_aside
+from runtime.files.unwritten import FileNotWritten, writing
+from runtime.launch.driving import _Heard, _outcome_without_controller
+from runtime.launch.model import prepare_model
+from runtime.launch.preflight import output_problems
+from runtime.metrics.accumulator import StepMeter
+from runtime.metrics.writers import JsonlWriter, close_writers, open_writers
 from runtime.settings import load_settings
-from runtime.tracing.config import TraceConfig
-from runtime.tracing.header import make_header
-from runtime.tracing.moment import state_at
-from runtime.tracing.notes import LateAnswer, NotWritten
-from runtime.tracing.reader import open_trace
-from runtime.tracing.records import NoteRecord
-from runtime.tracing.replay import replay
-from runtime.tracing.writer import Trace, TraceFailed
-from runtime.unwritten import FileNotWritten, writing
+from runtime.trace.config import TraceConfig
+from runtime.trace.files import make_header
+from runtime.trace.moment import state_at
+from runtime.trace.notes import LateAnswer, NotWritten
+from runtime.trace.reader import open_trace
+from runtime.trace.records import NoteRecord
+from runtime.trace.replay import replay
+from runtime.trace.writer import Trace, TraceFailed
 
 CONTROL_CONFIG: dict[str, Any] = {
     "grpo": {"num_prompts_per_step": 2, "num_generations_per_prompt": 2},

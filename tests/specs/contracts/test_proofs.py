@@ -2,9 +2,9 @@
 
 import pytest
 
-from fsm.machines import ALL_TABLES
-from specs.contracts.obligation import Verdict
-from specs.contracts.prove import HARMLESS, cases, prove_all, prove_one, refute, refute_all
+from fsm.machines.catalog import ALL_TABLES
+from specs.evidence.contracts.obligation import Verdict
+from specs.evidence.contracts.prove import HARMLESS, cases, prove_all, prove_one, refute, refute_all
 
 SLOW = (" is unambiguous", " is complete", "= 55%", "failed_attempts = 2", "failed_attempts = 5")
 """Endings of what is left to `make prove`."""

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fsm.admission_gate import within_window
-from fsm.prompt_group import Tally
-from fsm.spare_pool import PoolState, status_of
-from fsm.step_assembly import want
-from specs.contracts.accounts import adds_up
+from fsm.machines.admission_gate import within_window
+from fsm.machines.prompt_group import Tally
+from fsm.machines.spare_pool import PoolState, status_of
+from fsm.machines.step_assembly import want
+from specs.evidence.contracts.accounts import adds_up
 
 symbolic = settings(
     backend="crosshair",

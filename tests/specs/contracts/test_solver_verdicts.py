@@ -6,12 +6,12 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from fsm.machines import ALL_TABLES
-from specs.contracts import __main__ as command
-from specs.contracts import prove as proving
-from specs.contracts.obligation import Case, Obligation, Twin, Verdict
-from specs.contracts.rules import keeps
-from specs.contracts.solver import challenge, prove
+from fsm.machines.catalog import ALL_TABLES
+from specs.evidence.contracts import __main__ as command
+from specs.evidence.contracts import prove as proving
+from specs.evidence.contracts.obligation import Case, Obligation, Twin, Verdict
+from specs.evidence.contracts.rules import keeps
+from specs.evidence.contracts.solver import challenge, prove
 
 
 def obligation(

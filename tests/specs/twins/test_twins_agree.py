@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from specs.twins import ours, spin, tlc
-from specs.twins.__main__ import main
-from specs.twins.compare import Twin, rows
-from specs.twins.configurations import CONFIGURATIONS, Configuration
-from specs.twins.counts import Counts, ToolFailed
-from specs.twins.parameters import constants, header, parameters
+from specs.evidence.twins import ours, spin, tlc
+from specs.evidence.twins.__main__ import main
+from specs.evidence.twins.compare import Twin, rows
+from specs.evidence.twins.configurations import CONFIGURATIONS, Configuration
+from specs.evidence.twins.counts import Counts, ToolFailed
+from specs.evidence.twins.parameters import constants, header, parameters
 
 SMALL = Configuration(
     "small",

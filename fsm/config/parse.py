@@ -1,0 +1,112 @@
+"""The run configuration: one strict YAML document, checked as a whole before anything starts.
+
+`parse_config` is the way in. The blocks are in `fsm.config.blocks`, what null stands for in
+`fsm.config.values`, what must fit together in `fsm.config.refusals`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar, overload
+
+from pydantic import ValidationError
+
+from fsm.config.blocks import (
+    AsyncRlConfig,
+    CoreLossConfig,
+    CorePolicyConfig,
+    CustomConfig,
+    GrpoConfig,
+    InOrderConfig,
+    ReadyFirstConfig,
+    RolloutFailureConfig,
+    RunConfig,
+    SamplerConfig,
+    StallWatchdogConfig,
+    WeightFifoConfig,
+    WindowedConfig,
+)
+from fsm.config.refusals import general_refusals, refusals, warnings
+from fsm.config.sampler_loading import traits_of
+from fsm.config.values import (
+    SamplerTraits,
+    floor_groups,
+    required_buffer,
+    resolved_buffer,
+    resolved_inflight,
+    resolved_streaming_minimum,
+)
+from fsm.config.wording import given_as, problems
+from fsm.errors import ConfigError
+
+__all__ = [
+    "AsyncRlConfig",
+    "CoreLossConfig",
+    "CorePolicyConfig",
+    "CustomConfig",
+    "GrpoConfig",
+    "InOrderConfig",
+    "ReadyFirstConfig",
+    "RolloutFailureConfig",
+    "RunConfig",
+    "SamplerConfig",
+    "SamplerTraits",
+    "StallWatchdogConfig",
+    "WeightFifoConfig",
+    "WindowedConfig",
+    "floor_groups",
+    "parse_config",
+    "refusals",
+    "refuse_any",
+    "required_buffer",
+    "resolved_buffer",
+    "resolved_inflight",
+    "resolved_streaming_minimum",
+    "traits_of",
+    "warnings",
+]
+
+Config = TypeVar("Config", bound=RunConfig)
+
+
+@overload
+def parse_config(mapping: object, *, check: bool = True) -> RunConfig: ...
+
+
+@overload
+def parse_config(mapping: object, *, model: type[Config], check: bool = True) -> Config: ...
+
+
+def parse_config(mapping: object, *, model: type[RunConfig] = RunConfig, check: bool = True) -> RunConfig:
+    """The configuration that a YAML document says, or one ConfigError that lists all that is wrong with it.
+
+    An empty document (None) is all defaults. `check=False` skips what must fit together across keys ("Refused
+    at setup"). For a custom sampler the checks that depend on its class are left to whoever loads it.
+    """
+    document = {} if mapping is None else mapping
+    if not isinstance(document, Mapping):
+        raise ConfigError(_listed([f"the configuration is {given_as(document)}; allowed: a mapping of {_keys(model)}"]))
+    try:
+        config = model.model_validate(dict(document))
+    except ValidationError as error:
+        raise ConfigError(_listed(problems(error, model))) from None
+    if check:
+        sampler = traits_of(config)
+        refuse_any(general_refusals(config) if sampler is None else refusals(config, sampler))
+    return config
+
+
+def refuse_any(found: list[str]) -> None:
+    """Raise one ConfigError that lists what was found, if anything was."""
+    if found:
+        raise ConfigError(_listed(found))
+
+
+def _listed(found: list[str]) -> str:
+    if len(found) == 1:
+        return f"configuration refused: {found[0]}"
+    return "\n  - ".join([f"configuration refused, {len(found)} problems:", *found])
+
+
+def _keys(model: type[RunConfig]) -> str:
+    return ", ".join(model.model_fields)

@@ -1,0 +1,1 @@
+"""Which group is which: the roster, and the effects that its groups need."""

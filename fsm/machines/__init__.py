@@ -1,0 +1,1 @@
+"""The state machines: a rule table each, and what drives them."""

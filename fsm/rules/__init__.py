@@ -1,0 +1,1 @@
+"""The rules: what an event does, and what the core then does by itself."""

@@ -1,0 +1,378 @@
+"""The core's own moves, in the order of the design: after every event the first that applies, until none does.
+
+Each is a function of the state: the new state and what was done, or None where it does not apply. The order is
+part of the specification (DESIGN, section 4): `OWN_MOVES` is that list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fsm.errors import BelowFloor, EvenstepError, InvariantBroken, SamplerError, SearchExceeded
+from fsm.machines.admission_gate import ADMISSION_GATE, GateContext, GateState, may_admit
+from fsm.machines.prompt_group import MOVE
+from fsm.machines.run import RUN, RunContext
+from fsm.machines.source import SOURCE, SourceState, left_in_epoch, position
+from fsm.machines.spare_pool import SPARE_POOL, PoolState
+from fsm.machines.step_assembly import STEP_ASSEMBLY, StepState, want
+from fsm.machines.trainer import TRAINER, TrainerContext, TrainerState
+from fsm.rules import changes
+from fsm.rules.changes import Move
+from fsm.rules.laws import Laws, pool_context, source_context, step_context
+from fsm.rules.sampler_calls import ask_admit, ask_evict, ask_select
+from fsm.samplers.protocol import Admission
+from fsm.state import NONE, GroupClass, Limits, Queue, State, charged, is_over, slots_accounted, starting
+from fsm.values import pages
+from fsm.values.evolve import evolver
+
+_FULL, _OPEN, _LOW = StepState.FULL, GateState.OPEN, PoolState.LOW  # an enum's members are slow to look up
+_PRODUCING, _DRAINING, _EXHAUSTED = SourceState
+_ASSEMBLING, _SYNCING = TrainerState.ASSEMBLING, TrainerState.SYNCING
+
+_with_run = evolver(State, "run")
+_with_ready = evolver(State, "ready", "tally")
+_with_step = evolver(State, "step", "trainer")
+_with_chunk = evolver(State, "ready", "chunk", "step", "trainer", "tally")
+_with_source = evolver(State, "source")
+_with_spares = evolver(State, "pool", "tally")
+_with_pool = evolver(State, "pool")
+_with_gate = evolver(State, "gate")
+_with_batch = evolver(State, "gate", "queue", "tally")
+_with_started = evolver(State, "waiting", "running")
+_with_dispatched = evolver(State, "queue", "running", "tally")
+
+Made = tuple[State, Move]
+OwnMove = Callable[[State, Laws], Made | None]
+
+
+def complete(state: State, laws: Laws) -> Made:
+    """The run is over; left over is what is in hand."""
+    return _with_run(state, laws.fire(RUN, "complete", state.run, RunContext())), changes.RunCompleted()
+
+
+def _require_accounted(state: State, laws: Laws) -> None:
+    """X2: a gated run ends with every admitted slot selected or charged; else it is the sampler's fault, or ours."""
+    if laws.limits.closes_short or slots_accounted(state, laws.limits):
+        return
+    admitted = (state.gate.dispatch_index + 1) * laws.limits.size
+    what = (
+        f"of {admitted} slots admitted for {state.gate.dispatch_index + 1} steps some are neither selected nor charged"
+    )
+    if laws.is_custom:
+        raise SamplerError(
+            f"sampler {laws.sampler_name}: {what}. A sampler that does not close short charges every lost group, "
+            f"and aborts and evicts nothing (X2)"
+        )
+    raise InvariantBroken(f"X2: {what}. This is a defect of evenstep; please report it with {state}")
+
+
+def stop(state: State, laws: Laws, error: EvenstepError) -> Made:
+    """The run is over, with an error."""
+    return _with_run(state, laws.fire(RUN, "stop", state.run, RunContext())), changes.RunStopped(error)
+
+
+def complete_at_step_limit(state: State, laws: Laws) -> Made | None:
+    """X3: that many steps are closed and their weights synced."""
+    limit = laws.limits.max_steps
+    return complete(state, laws) if 0 <= limit <= state.trainer.version else None
+
+
+def evict(state: State, laws: Laws) -> Made | None:
+    """E1: ready groups that the sampler evicts."""
+    if not state.ready or laws.evicts_nothing:
+        return None
+    picks = ask_evict(state, laws)
+    if not picks:
+        return None
+    ready = state.ready
+    for group_class, groups in picks:
+        ready = pages.add(ready, group_class, -groups)
+    tally = MOVE["evict"](state.tally, sum(groups for _, groups in picks))
+    return _with_ready(state, ready, tally), changes.GroupsEvicted(picks)
+
+
+def stop_below_floor(state: State, laws: Laws) -> Made | None:
+    """L6: the step lost more groups than the fraction allows."""
+    limits = laws.limits
+    if not state.ledgers:
+        return None
+    step = state.trainer.version
+    lost = charged(state, step)
+    if limits.size - lost >= limits.floor:
+        return None
+    assembly = laws.fire(STEP_ASSEMBLY, "fall_below", state.step, step_context(state, laws))
+    error = BelowFloor(
+        f"step {step} lost {lost} of its {limits.size} groups and can train on {limits.size - lost} at most; "
+        f"min_step_batch_fraction asks for at least {limits.floor}. Lower min_step_batch_fraction, or make the "
+        f"losses rarer: more attempts, a longer deadline, or on_dropped_prompt: replace"
+    )
+    return stop(_with_step(state, assembly, state.trainer), laws, error)
+
+
+def stop_search(state: State, laws: Laws) -> Made | None:
+    """L8: dynamic sampling filtered too many groups for the step."""
+    limit = laws.limits.max_filtered
+    if limit < 0:
+        return None
+    step = state.trainer.version
+    filtered = pages.get(state.filtered, step, 0)
+    if filtered <= limit:
+        return None
+    batches = limit // laws.limits.size
+    error = SearchExceeded(
+        f"{filtered} groups were filtered for step {step}, more than dynamic_sampling_max_gen_batches × "
+        f"num_prompts_per_step = {batches} × {laws.limits.size} = {limit}. The task is too easy or too hard for "
+        f"the policy as it is; change the data, or raise dynamic_sampling_max_gen_batches"
+    )
+    return stop(state, laws, error)
+
+
+def _ask_to_finish(state: State, laws: Laws, event: str) -> Made:
+    context = step_context(state, laws)
+    assembly = laws.fire(STEP_ASSEMBLY, event, state.step, context)
+    trainer = laws.fire(TRAINER, "finish", state.trainer, TrainerContext())
+    short = want(context.size, assembly.selected, context.charged)
+    finishing = changes.StepFinishing(state.trainer.version, assembly.selected, context.charged, short)
+    return _with_step(state, assembly, trainer), finishing
+
+
+def finish_step(state: State, laws: Laws) -> Made | None:
+    """L5: the step is full and no chunk is in training."""
+    return _ask_to_finish(state, laws, "finish") if state.step.status is _FULL else None
+
+
+def _take(state: State, laws: Laws, picks: changes.Picks) -> Made:
+    """S4: selection and its accounting are one transition."""
+    groups = sum(taken for _, taken in picks)
+    ready, chunk = state.ready, state.chunk
+    for group_class, taken in picks:
+        ready = pages.add(ready, group_class, -taken)
+        chunk = pages.add(chunk, group_class, taken)
+    step = laws.fire(STEP_ASSEMBLY, "select", state.step, step_context(state, laws, groups))
+    trainer = laws.fire(TRAINER, "train_chunk", state.trainer, TrainerContext(groups))
+    selected = _with_chunk(state, ready, chunk, step, trainer, MOVE["select"](state.tally, groups))
+    return selected, changes.ChunkSelected(state.trainer.version, picks)
+
+
+def select(state: State, laws: Laws) -> Made | None:
+    """S1: a chunk, as soon as enough groups are eligible."""
+    ready = state.tally.ready
+    if not ready:
+        return None
+    needed = want(laws.limits.size, state.step.selected, charged(state, state.trainer.version))
+    least = min(laws.limits.min_groups, needed)
+    if ready < least and not laws.is_custom:  # a custom sampler's answer is checked whenever it can be asked
+        return None
+    picks = ask_select(state, laws, least, needed)
+    return _take(state, laws, picks) if picks else None
+
+
+def end_at_exhaustion(state: State, laws: Laws) -> Made | None:
+    """X1: complete the run, or close its last step short."""
+    if state.source.status is not _EXHAUSTED:
+        return None
+    if state.step.selected == 0 and state.tally.ready == 0:
+        _require_accounted(state, laws)
+        return complete(state, laws)
+    if not laws.limits.closes_short:
+        return None
+    needed = want(laws.limits.size, state.step.selected, charged(state, state.trainer.version))
+    picks: changes.Picks = ()
+    for least in range(min(needed, state.tally.ready), 0, -1):
+        picks = ask_select(state, laws, least, needed)
+        if picks:
+            break
+    if state.step.selected + sum(groups for _, groups in picks) < laws.limits.floor:
+        return complete(state, laws)
+    return _take(state, laws, picks) if picks else _ask_to_finish(state, laws, "close_short")
+
+
+def _pull(state: State, laws: Laws, groups: int) -> State:
+    return _with_source(state, laws.fire(SOURCE, "pull", state.source, source_context(state, laws, groups)))
+
+
+def refill_pool(state: State, laws: Laws) -> Made | None:
+    """P1: a whole batch where the pool is below its reserve. A5: an epoch's trailing batch, at once."""
+    limits = laws.limits
+    if not limits.max_replacements or state.source.status is not _PRODUCING:
+        return None
+    left = left_in_epoch(state.source, limits.prompts_per_epoch)
+    if left >= limits.size and state.pool.status is not _LOW:
+        return None
+    groups = min(left, limits.size)
+    pulled = _pull(state, laws, groups)
+    pool = laws.fire(SPARE_POOL, "stock", state.pool, pool_context(pulled, laws, groups))
+    tally = MOVE["hold_back"](state.tally, groups)
+    return _with_spares(pulled, pool, tally), changes.PromptsHeldBack(groups, _first_prompt(state, laws))
+
+
+def _gate_context(state: State, admission: Admission | None, limits: Limits) -> GateContext:
+    """A6 bounds a gated sampler; one that closes short is not."""
+    bound = NONE if limits.closes_short else limits.max_steps
+    return GateContext(int(admission is not None), bound, state.trainer.version)
+
+
+def move_gate(state: State, laws: Laws) -> Made | None:
+    """A3: the gate opens or closes on the event that does it."""
+    context = _gate_context(state, ask_admit(state, laws), laws.limits)
+    admits = may_admit(state.gate, context)
+    if admits == (state.gate.status is _OPEN):
+        return None
+    gate = laws.fire(ADMISSION_GATE, "open" if admits else "close", state.gate, context)
+    return _with_gate(state, gate), changes.GateMoved(admits)
+
+
+def _first_prompt(state: State, laws: Laws) -> int:
+    """The number of the next prompt in dataloader order; a prompt of a second epoch is another prompt (X4)."""
+    return laws.limits.first_prompt + position(state.source, laws.limits.prompts_per_epoch)
+
+
+def _admitted(state: State, laws: Laws, groups: int, admission: Admission, from_spares: bool) -> Made:
+    target = NONE if admission.target_step is None else admission.target_step
+    bucket = NONE if admission.bucket is None else admission.bucket
+    first = NONE if from_spares else _first_prompt(state, laws)
+    return (
+        _with_batch(
+            state,
+            laws.fire(ADMISSION_GATE, "admit", state.gate, _gate_context(state, admission, laws.limits)),
+            Queue(target, bucket, groups),
+            MOVE["admit_spares" if from_spares else "admit"](state.tally, groups),
+        ),
+        changes.BatchAdmitted(groups, target, bucket, first, from_spares),
+    )
+
+
+def _fickle(laws: Laws) -> SamplerError:
+    return SamplerError(
+        f"sampler {laws.sampler_name}: admit gave different answers for the same view. It must be a function of the "
+        f"view alone, so that the gate moves on the event that moves it (A3)"
+    )
+
+
+def batch_is_left(state: State, limits: Limits) -> bool:
+    """A batch could be admitted: of the data (A1), or of spares once nothing else is left (P2)."""
+    if state.source.status is _PRODUCING:
+        return True
+    return not state.tally.in_flight and state.pool.spares >= limits.size
+
+
+def admit(state: State, laws: Laws) -> Made | None:
+    """A1: the next batch when nothing is queued; P2: a batch of spares once nothing else is left."""
+    if state.queue.groups or state.gate.status is not _OPEN:
+        return None
+    limits = laws.limits
+    if not batch_is_left(state, limits):
+        return None
+    admission = ask_admit(state, laws)
+    if admission is None:
+        raise _fickle(laws)
+    if state.source.status is not _PRODUCING:
+        pool = laws.fire(SPARE_POOL, "draw", state.pool, pool_context(state, laws, limits.size))
+        drawn, move = _admitted(state, laws, limits.size, admission, from_spares=True)
+        return _with_pool(drawn, pool), move
+    groups = min(left_in_epoch(state.source, limits.prompts_per_epoch), limits.size)
+    admitted, move = _admitted(state, laws, groups, admission, from_spares=False)
+    pulled = _pull(admitted, laws, groups)
+    if pulled.source.status is not _PRODUCING:
+        pool = laws.fire(SPARE_POOL, "data_moved", pulled.pool, pool_context(pulled, laws))
+        pulled = _with_pool(pulled, pool)
+    return pulled, move
+
+
+def start_waiting(state: State, laws: Laws) -> Made | None:
+    """D2: attempts that waited for a sync, or for nothing, start; before anything from the queue."""
+    del laws
+    if not state.waiting or state.trainer.status is _SYNCING:
+        return None
+    version = state.trainer.version
+    running = state.running
+    for group_class, groups in pages.items(state.waiting):
+        running = pages.add(running, starting(group_class, version), groups)
+    return _with_started(state, (), running), changes.WaitingStarted(version)
+
+
+def dispatch(state: State, laws: Laws) -> Made | None:
+    """D1: as many queued prompts as the limits allow."""
+    queue, tally, limits = state.queue, state.tally, laws.limits
+    if not queue.groups or state.trainer.status is _SYNCING:
+        return None
+    groups = min(
+        queue.groups,
+        limits.max_buffered - tally.in_flight - tally.ready,
+        limits.max_inflight - tally.in_flight,
+    )
+    if groups <= 0:
+        return None
+    started = GroupClass(queue.target_step, queue.bucket, state.trainer.version)
+    left = queue.groups - groups
+    dispatched = _with_dispatched(
+        state,
+        Queue(queue.target_step, queue.bucket, left) if left else Queue(),
+        pages.add(state.running, started, groups),
+        MOVE["dispatch"](tally, groups),
+    )
+    return dispatched, changes.QueueDispatched(started, groups)
+
+
+def exhaust(state: State, laws: Laws) -> Made | None:
+    """X1's premise: no data, nothing queued, nothing in flight, no whole batch of spares."""
+    tally = state.tally
+    if state.source.status is not _DRAINING or tally.queued or tally.in_flight or tally.spare >= laws.limits.size:
+        return None
+    source = laws.fire(SOURCE, "exhaust", state.source, source_context(state, laws))
+    return _with_source(state, source), changes.SourceExhausted()
+
+
+WHILE_ASSEMBLING: tuple[OwnMove, ...] = (
+    complete_at_step_limit,
+    evict,
+    stop_below_floor,
+    stop_search,
+    finish_step,
+    select,
+    end_at_exhaustion,
+)
+"""These apply only while the trainer is neither training a chunk, nor finishing, nor syncing."""
+
+ALWAYS: tuple[OwnMove, ...] = (refill_pool, move_gate, admit, start_waiting, dispatch, exhaust)
+"""move_gate and exhaust only record what the others made true: they stand where it is first needed."""
+
+OWN_MOVES = WHILE_ASSEMBLING + ALWAYS
+
+
+_WHILE_THE_GATE_STAYS = tuple(own_move for own_move in OWN_MOVES if own_move is not move_gate)
+_ALWAYS_WHILE_THE_GATE_STAYS = tuple(own_move for own_move in ALWAYS if own_move is not move_gate)
+
+
+def next_move(state: State, laws: Laws, settled: State | None = None) -> Made | None:
+    """The first of the core's own moves that applies, or None where all is done that can be done.
+
+    `settled` is an earlier state in which all was done. Where neither gate nor trainer has moved since, a built-in
+    sampler, which admits by dispatch index and version alone, need not be asked about the gate again.
+    """
+    if is_over(state):
+        return None
+    assembling = state.trainer.status is _ASSEMBLING
+    if settled is not None and state.gate is settled.gate and state.trainer is settled.trainer and not laws.is_custom:
+        candidates = _WHILE_THE_GATE_STAYS if assembling else _ALWAYS_WHILE_THE_GATE_STAYS
+    else:
+        candidates = OWN_MOVES if assembling else ALWAYS
+    try:
+        for own_move in candidates:
+            made = own_move(state, laws)
+            if made is not None:
+                return made
+    except SamplerError as error:
+        return stop(state, laws, error)
+    return None
+
+
+def settle(state: State, laws: Laws, settled: State | None = None) -> tuple[State, list[Move]]:
+    """All of the core's own moves, one after the other; for `settled` see `next_move`."""
+    done: list[Move] = []
+    while (made := next_move(state, laws, settled)) is not None:
+        if isinstance(made[1], changes.GateMoved) and done and isinstance(done[-1], changes.GateMoved):
+            made = stop(state, laws, _fickle(laws))
+        state, move = made
+        done.append(move)
+    return state, done

@@ -1,0 +1,338 @@
+"""C1, C4: a checkpoint is a directory of safetensors and JSON, written aside, checksummed and renamed. No pickle.
+
+    checkpoint-000007-step-00000012/
+        manifest.json        written last: format, step, size and SHA-256 of every other file
+        control.json         the core's snapshot
+        state.json           the task's state (seed of the data), the random states, the origin: run, data and model
+        groups.safetensors   data of the groups that are ready or selected (`runtime.checkpoints.group_file`)
+        groups.json
+        trainer/             model, optimizer and torch's random state (`runtime.training.state`)
+
+Checkpoints are ordered by their serial number, not by step: a run that resumed from an older one writes a newer one
+of a lower step. A name that starts with a dot is no checkpoint: one being written, or one being removed. So a
+writer that is killed at any point leaves the checkpoints as they were, or one more.
+
+One writer a directory. The trainer's files must be on this file system. From the controller, in a thread:
+
+    staged = stage(directory)
+    …                                                  the trainer actor saves into staged / TRAINER
+    path = commit(staged, step=…, control=…, groups=…, task_state=…, random_states=…, origin=…, keep=…)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from safetensors import SafetensorError
+
+from runtime.checkpoints.group_file import read_groups, write_groups
+from runtime.checkpoints.names import list_checkpoints, serial_of
+from runtime.checkpoints.origin import Origin
+from runtime.files.durable import Json, sha256_of, sync_path, sync_tree, write_json
+from runtime.groups import RolloutGroup
+
+FORMAT = "evenstep checkpoint 1"
+TRAINER = "trainer"
+"""The trainer's folder in a checkpoint."""
+MANIFEST = "manifest.json"
+CONTROL = "control.json"
+STATE = "state.json"
+_ASIDE = re.compile(r"\.(tmp|old)-checkpoint-(\d+)(-step-(\d+))?")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Checkpoint:
+    """A verified checkpoint."""
+
+    path: Path
+    step: int
+    """Optimizer steps done: the snapshot's version."""
+    control: Json
+    """For `fsm.snapshot.restore`."""
+    groups: dict[int, RolloutGroup]
+    """Per prompt number the data of the groups that are ready or selected."""
+    trainer_dir: Path
+    task_state: Json
+    random_states: Json
+    origin: Origin | None
+    """None where the evenstep that wrote it did not note it."""
+
+
+class CheckpointRefused(Exception):
+    """A checkpoint that is not taken, whatever else is there."""
+
+    def __init__(self, path: Path, reason: str):
+        self.path = path
+        self.reason = reason
+        super().__init__(f"checkpoint {path}: {reason}")
+
+    def __reduce__(self) -> tuple[type[CheckpointRefused], tuple[Path, str]]:
+        return type(self), (self.path, self.reason)  # it crosses processes
+
+
+class CheckpointTorn(CheckpointRefused):
+    """A checkpoint that is not whole: what is missing, cut or changed. The newest whole one is as good as it gets."""
+
+
+def save(
+    directory: Path,
+    *,
+    step: int,
+    control: Json,
+    groups: Mapping[int, RolloutGroup],
+    write_trainer: Callable[[Path], object],
+    task_state: Json,
+    random_states: Json,
+    origin: Origin,
+    keep: int,
+) -> Path:
+    """Write a checkpoint: `stage`, `write_trainer(folder)`, `commit`. Returns its path; see `commit`.
+
+    `write_trainer` is given a folder that does not exist yet.
+    """
+    staged = stage(directory)
+    try:
+        write_trainer(staged / TRAINER)
+        return commit(
+            staged,
+            step=step,
+            control=control,
+            groups=groups,
+            task_state=task_state,
+            random_states=random_states,
+            origin=origin,
+            keep=keep,
+        )
+    except BaseException:
+        shutil.rmtree(staged, ignore_errors=True)
+        raise
+
+
+def stage(directory: Path) -> Path:
+    """A new staging folder in `directory`, which is made if need be. What killed writers left is removed."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for entry in directory.iterdir():
+        if _ASIDE.fullmatch(entry.name):
+            shutil.rmtree(entry)
+    serial = 1 + max((serial_of(path) for path in list_checkpoints(directory)), default=0)
+    staged = directory / f".tmp-checkpoint-{serial:06d}"
+    staged.mkdir()
+    return staged
+
+
+def commit(
+    staged: Path,
+    *,
+    step: int,
+    control: Json,
+    groups: Mapping[int, RolloutGroup],
+    task_state: Json,
+    random_states: Json,
+    origin: Origin,
+    keep: int,
+) -> Path:
+    """Complete a staged checkpoint, rename it, and remove all but the newest `keep` whole ones. Returns its path.
+
+    Args:
+        staged: From `stage`, with the trainer's files in its folder TRAINER.
+        step: Optimizer steps done.
+        control: The core's snapshot.
+        groups: The data of just the prompts of `prompts_with_data(control)`.
+        task_state: Plain JSON, as are `random_states`: what comes back is equal to what was given.
+        random_states: Those that are not in the trainer's folder.
+        origin: Whose it is.
+        keep: At least 1.
+
+    Raises:
+        ValueError: The parts do not belong together; no checkpoint has been made. In particular the trainer's
+            version must be the snapshot's: a checkpoint between an optimizer step and its StepFinished would
+            train the step's groups twice.
+    """
+    if keep < 1:
+        raise ValueError(f"keep is {keep}: at least the newest checkpoint must stay")
+    _refuse_mismatch(step, control, groups)
+    _refuse_other_version(staged / TRAINER, step)
+    write_json(staged / CONTROL, control)
+    write_json(staged / STATE, {"task": task_state, "random": random_states, "origin": origin.as_json()})
+    write_groups(staged, groups)
+    _write_manifest(staged, step)
+    sync_tree(staged)
+    serial = int(staged.name.rpartition("-")[2])
+    path = staged.parent / f"checkpoint-{serial:06d}-step-{step:08d}"
+    os.rename(staged, path)
+    sync_path(path.parent)
+    _retire(path.parent, keep)
+    return path
+
+
+def prompts_with_data(control: Json) -> set[int]:
+    """The prompts of a snapshot whose data a checkpoint holds: ready, in the chunk in training, accumulated."""
+    return {group[0] for place in ("ready", "chunk", "accumulated") for group in control[place]}
+
+
+def newest_whole(directory: Path) -> tuple[Checkpoint | None, list[CheckpointTorn]]:
+    """The newest whole checkpoint, verified in full, and the newer ones that are not whole.
+
+    Raises CheckpointRefused for one of another format before a whole one is found.
+    """
+    torn: list[CheckpointTorn] = []
+    for path in list_checkpoints(directory):
+        try:
+            return load(path), torn
+        except CheckpointTorn as error:
+            torn.append(error)
+    return None, torn
+
+
+def load(path: Path) -> Checkpoint:
+    """One checkpoint, verified in full. Raises CheckpointTorn, or CheckpointRefused for one of another format."""
+    return _loaded(path, _refuse_other_contents)
+
+
+def load_again(path: Path) -> Checkpoint:
+    """One that was verified when the run was asked for: contents are not hashed a second time. Raises as `load`."""
+    return _loaded(path, _refuse_other_files)
+
+
+def _refuse_mismatch(step: int, control: Json, groups: Mapping[int, RolloutGroup]) -> None:
+    version = control["state"]["trainer"][1]
+    if version != step:
+        raise ValueError(f"a checkpoint of step {step}, but the snapshot's version is {version}")
+    wanted = prompts_with_data(control)
+    if wanted != groups.keys():
+        raise ValueError(
+            f"the data of ready or selected prompts {sorted(wanted - groups.keys())} is missing; data of prompts "
+            f"{sorted(groups.keys() - wanted)}, which are neither ready nor selected, is given"
+        )
+
+
+def _refuse_other_version(trainer: Path, step: int) -> None:
+    try:
+        version = json.loads((trainer / "trainer.json").read_text(encoding="utf-8"))["version"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{trainer} holds no trainer state ({type(error).__name__}: {error})") from error
+    if version != step:
+        raise ValueError(
+            f"the trainer saved version {version}, but the snapshot's version is {step}: take both between the "
+            "same two optimizer steps"
+        )
+
+
+def _files_of(root: Path) -> dict[str, Path]:
+    """All files below `root` but its manifest, by their path in it. Raises ValueError for what is not a file.
+
+    Hidden files are passed over: some file systems put their own there, and nothing here reads them.
+    """
+    files = {}
+    for path in sorted(root.rglob("*")):
+        name = path.relative_to(root).as_posix()
+        if path.name.startswith(".") or name == MANIFEST or (path.is_dir() and not path.is_symlink()):
+            continue
+        if path.is_symlink() or not path.is_file():
+            raise ValueError(f"{name} is not a plain file")
+        files[name] = path
+    return files
+
+
+def _write_manifest(staged: Path, step: int) -> None:
+    files = {
+        name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)} for name, path in _files_of(staged).items()
+    }
+    write_json(staged / MANIFEST, {"format": FORMAT, "step": step, "files": files})
+
+
+def _read_manifest(path: Path) -> Json:
+    """The manifest. Raises CheckpointTorn, or CheckpointRefused for another format."""
+    if not path.is_dir():
+        raise CheckpointRefused(path, "there is no such directory")
+    try:
+        manifest: Json = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CheckpointTorn(path, f"it has no {MANIFEST}") from None
+    except (OSError, ValueError) as error:
+        raise CheckpointTorn(path, f"its {MANIFEST} cannot be read: {error}") from error
+    found = manifest.get("format") if isinstance(manifest, dict) else None
+    if not isinstance(found, str):
+        raise CheckpointTorn(path, f"its {MANIFEST} does not say its format")
+    if found != FORMAT:
+        raise CheckpointRefused(
+            path, f"it has format {found!r}, and this evenstep reads {FORMAT!r}; resume with the version that wrote it"
+        )
+    return manifest
+
+
+def _refuse_other_files(path: Path, listed: Json) -> None:
+    """Raise ValueError unless the files and their sizes are those of the manifest."""
+    files = _files_of(path)
+    missing, extra = sorted(listed.keys() - files.keys()), sorted(files.keys() - listed.keys())
+    if missing:
+        raise ValueError(f"{', '.join(missing)} is missing")
+    if extra:
+        raise ValueError(f"{', '.join(extra)} is not in its {MANIFEST}")
+    for name, file in files.items():
+        size = file.stat().st_size
+        if size != listed[name]["bytes"]:
+            raise ValueError(f"{name} has {size} bytes of {listed[name]['bytes']}")
+
+
+def _refuse_other_contents(path: Path, listed: Json) -> None:
+    """Raise ValueError unless the files, their sizes and their checksums are those of the manifest."""
+    _refuse_other_files(path, listed)
+    for name, entry in listed.items():
+        if sha256_of(path / name) != entry["sha256"]:
+            raise ValueError(f"{name} does not match its checksum")
+
+
+def _loaded(path: Path, refuse: Callable[[Path, Json], None]) -> Checkpoint:
+    """The checkpoint, whose files `refuse` has looked at."""
+    manifest = _read_manifest(path)
+    try:
+        refuse(path, manifest["files"])
+        control = json.loads((path / CONTROL).read_text(encoding="utf-8"))
+        state = json.loads((path / STATE).read_text(encoding="utf-8"))
+        groups = read_groups(path)
+        _refuse_mismatch(manifest["step"], control, groups)
+        _refuse_other_version(path / TRAINER, manifest["step"])
+        return Checkpoint(
+            path=path,
+            step=manifest["step"],
+            control=control,
+            groups=groups,
+            trainer_dir=path / TRAINER,
+            task_state=state["task"],
+            random_states=state["random"],
+            origin=Origin.from_json(state["origin"]) if "origin" in state else None,
+        )
+    except (ValueError, OSError) as error:
+        raise CheckpointTorn(path, str(error)) from error
+    except (LookupError, TypeError, AttributeError, SafetensorError) as error:
+        raise CheckpointTorn(
+            path, f"its parts are not what this evenstep writes ({type(error).__name__}: {error})"
+        ) from error
+
+
+def looks_whole(path: Path) -> bool:
+    """All files are there with their sizes; their contents are not read."""
+    try:
+        _refuse_other_files(path, _read_manifest(path)["files"])
+    except (CheckpointRefused, ValueError, LookupError, TypeError, AttributeError, OSError):
+        return False
+    return True
+
+
+def _retire(directory: Path, keep: int) -> None:
+    """Remove what is older than the newest `keep` that look whole; torn ones do not count, and go as they age."""
+    whole = 0
+    for path in list_checkpoints(directory):
+        if whole >= keep:
+            doomed = path.with_name(f".old-{path.name}")
+            os.rename(path, doomed)
+            shutil.rmtree(doomed)
+        else:
+            whole += looks_whole(path)

@@ -1,0 +1,123 @@
+"""What a checkpoint belongs to: a run, its data and its model. Compared by name before a run goes on from it (C3, C4).
+
+Data and model are told by what they are, not by where they lie: a file or a model directory that was moved is the
+same, one that was changed in place is another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from runtime.models.directory import identity_of_directory
+from runtime.settings import SMOLLM2, TINY, Settings
+from runtime.tasks.base import Task
+from runtime.tasks.config import DataConfig
+from runtime.tasks.errors import TaskError
+
+Json = dict[str, Any]
+
+DRAWN_SAMPLE = 64
+"""Prompts of a task that draws them which are hashed: the first, and as many over the whole epoch."""
+_COMPARED = ("seed", "shuffle", "held_out_fraction", "prompt_template", "chat", "system_prompt")
+"""Keys of the data block that decide which prompts a run sees, in which order, and as which text."""
+_HASH = "the hash of the"
+"""How the names of hashes begin."""
+_PROMPTS = f"{_HASH} prompts"
+_FREE = ("path", "validation_path", "verdict_timeout_s")
+"""Keys of a task that a resume may change: where its data lies (the prompts' hash says what it is), and deadlines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """In every checkpoint. Values are plain JSON, by configuration key or by what they are of."""
+
+    run: str
+    """The run's id: random, and the same over its resumes."""
+    data: Json
+    model: Json
+
+    @property
+    def prompts(self) -> str:
+        """The hash of the prompts."""
+        found: str = self.data[_PROMPTS]
+        return found
+
+    def as_json(self) -> Json:
+        """For a checkpoint."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, saved: Json) -> Self:
+        """What `as_json` gave."""
+        return cls(saved["run"], saved["data"], saved["model"])
+
+
+def origin_of(settings: Settings, task: Task, run: str) -> Origin:
+    """The origin of the checkpoints that a run with these settings writes. `task` is its training split."""
+    return Origin(run, _data(settings.data, task), _model(settings))
+
+
+def differences(saved: Json, here: Json) -> Iterator[str]:
+    """What is not as it was, with both values: hashes only where nothing else differs, for they follow.
+
+    What only one side knows of cannot be compared.
+    """
+    keys = [key for key, before in saved.items() if key in here and here[key] != before]
+    named = [key for key in keys if not key.startswith(_HASH)]
+    for key in named or keys:
+        yield f"{key} was {saved[key]!r}, is {here[key]!r}"
+
+
+def refuse_changed_data(task: Task, began_with: str | None) -> None:
+    """A process that loads the data later than the run must find the same: raises TaskError where it does not.
+
+    began_with: `Origin.prompts`; None where nothing is known.
+    """
+    if began_with is not None and task.is_listed and _hash_of_prompts(task) != began_with:
+        raise TaskError(
+            "the data has changed since the run began: its prompts would be rated by the answers of others. Put the "
+            "file back as it was and go on with --resume, or add --new-data to read it anew"
+        )
+
+
+def _data(data: DataConfig, task: Task) -> Json:
+    block = data.model_dump(mode="json")
+    options = {f"data.task.{key}": value for key, value in block["task"].items() if key not in _FREE}
+    return {
+        **options,
+        **{f"data.{key}": block[key] for key in _COMPARED},
+        "the number of lines" if task.is_listed else "data.num_prompts": task.num_prompts,
+        _PROMPTS: _hash_of_prompts(task),
+    }
+
+
+def _hash_of_prompts(task: Task) -> str:
+    """Over every prompt of a list with its answer; over a sample of prompts that are drawn."""
+    count = task.num_prompts
+    indices: Iterable[int] = range(count)
+    if not task.is_listed and count > 2 * DRAWN_SAMPLE:
+        spread = (number * count // DRAWN_SAMPLE for number in range(DRAWN_SAMPLE))
+        indices = sorted({*range(DRAWN_SAMPLE), *spread})
+    digest = hashlib.sha256()
+    for index in indices:
+        digest.update(json.dumps([task.prompt(index), task.reference(index)]).encode("ascii") + b"\n")
+    return digest.hexdigest()[:16]
+
+
+def _model(settings: Settings) -> Json:
+    policy = settings.policy
+    common = {"policy.train_last_layers": policy.train_last_layers}
+    if policy.model_name == TINY:
+        shape = policy.tiny.model_dump(include={"num_layers", "width", "head_size", "max_positions"})
+        return {"policy.model_name": TINY, **{f"policy.tiny.{key}": value for key, value in shape.items()}, **common}
+    if policy.model_name == SMOLLM2:
+        return {"policy.model_name": SMOLLM2, **common}
+    identity = identity_of_directory(Path(policy.model_name))
+    if not settings.data.chat:
+        del identity["the chat template"]  # no prompt goes through it
+    return {"policy.model_name": "a directory", **identity, **common}

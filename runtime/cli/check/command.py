@@ -1,0 +1,220 @@
+"""`evenstep check`: prove, before a run starts, that its configuration, or a sampler of one's own, cannot go wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from typer.core import TyperCommand
+
+from runtime.cli.check.all_built_in import check_all
+from runtime.cli.check.ending import TOOL_FAILED, asking_apart, ending_at_signals, fail, saying_why_it_ends
+from runtime.cli.check.input import Given, load_given, read_given
+from runtime.cli.check.output import Outputs, refuse_outputs, save_story, write_reports
+from specs.check.cases import Case, ScopeName, cases_of, say_bounds
+from specs.check.concrete import Concrete, Untold, concrete
+from specs.check.formats import check_values, sentence
+from specs.check.run_cases import Checked, Finding, check_cases
+from specs.check.story import tell_story
+from specs.checker.explore import EXIT, VIOLATED, Result
+from specs.engine.search import Bounds
+from specs.processes.hanging import Hangs, watched
+
+_USAGE_ERROR: Any = typer.BadParameter.__base__
+
+
+class CheckCommand(TyperCommand):
+    """A command whose wrong use exits with 1: 2 says that something is violated."""
+
+    def make_context(self, *args: Any, **extra: Any) -> Any:
+        """The context; a usage error is shown and exits with that code."""
+        try:
+            return super().make_context(*args, **extra)
+        except _USAGE_ERROR as error:
+            error.show()
+            raise typer.Exit(TOOL_FAILED) from None
+
+
+def check(
+    config: Annotated[
+        Path | None, typer.Argument(help="A run's YAML, or a scenario file; without, the default run.")
+    ] = None,
+    sampler: Annotated[
+        str | None,
+        typer.Option(help="Check under this sampler instead: module:ClassName, or path/to/file.py:ClassName."),
+    ] = None,
+    sampler_option: Annotated[
+        list[str] | None, typer.Option(help="key=value for the sampler's constructor; again for more.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Check the whole matrix of configurations instead.")] = False,
+    scope: Annotated[ScopeName, typer.Option(help="How much to go through.")] = ScopeName.DEFAULT,
+    setup_checks: Annotated[
+        bool,
+        typer.Option(
+            "--setup-checks/--no-setup-checks",
+            help="Refuse what cannot run, as a real run does; without, see how it goes wrong.",
+        ),
+    ] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
+    junit: Annotated[Path | None, typer.Option(help="Write JUnit XML to this file.")] = None,
+    sarif: Annotated[Path | None, typer.Option(help="Write SARIF to this file.")] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option(help="Write the counterexample as a scenario to this file, and as a pytest test beside it."),
+    ] = None,
+    max_states: Annotated[
+        int, typer.Option(min=1, help="States of one case after which it is undetermined.")
+    ] = 20_000_000,
+    seconds: Annotated[float | None, typer.Option(min=0, help="The same in seconds.")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Processes; without, one for each CPU.")] = None,
+) -> None:
+    """Prove that a configuration cannot hang, miscount, lose a prompt or train one twice, within stated bounds.
+
+    The configuration is scaled down to a few small cases that keep what matters, and every state of those is gone
+    through: whatever rollouts, trainer and crashes do, at any time.
+
+    Exit codes: 0 all properties hold, 2 one is violated, 3 a bound was hit before that could be told, 1 there is no
+    verdict: the command, the configuration or the sampler is refused, the sampler ended its process, or evenstep
+    itself failed; 130 and 143 it was ended by Ctrl-C or SIGTERM.
+
+    Example: evenstep check examples/windowed.yaml
+    """
+    bounds = Bounds(states=max_states, seconds=seconds)
+    processes = jobs or os.cpu_count() or 1
+    outputs = Outputs(junit, sarif, save)
+    with ending_at_signals(), saying_why_it_ends():
+        if every:
+            given_too = {
+                "CONFIG": config, "--sampler": sampler, "--sampler-option": sampler_option,
+                "--no-setup-checks": not setup_checks,
+                **{f"--{name}": path for name, path in outputs._asdict().items()},
+            }  # fmt: skip
+            _refuse_beside_all([name for name, value in given_too.items() if value not in (None, [], False)])
+            raise typer.Exit(check_all(scope, bounds, processes, as_json))
+        given = read_given(config, sampler, sampler_option or [], check_setup=setup_checks)
+
+        def work(hangs: Hangs | None) -> int:
+            with _printing(as_json), watched(hangs):
+                loaded = load_given(given, check_setup=setup_checks)
+            refuse_outputs(outputs, loaded.read)
+            return EXIT[_check(config, loaded, outputs, scope, bounds, processes, as_json, hangs)]
+
+        raise typer.Exit(work(None) if given.target is None else asking_apart(given.target, seconds, work))
+
+
+def _refuse_beside_all(options: Sequence[str]) -> None:
+    if options:
+        fail(f"--all checks the matrix of configurations; it goes with no {', '.join(options)}")
+
+
+def _printing(as_json: bool) -> AbstractContextManager[object]:
+    """Where a sampler may print: beside the one object on stdout, not into it."""
+    return redirect_stdout(sys.stderr) if as_json else nullcontext()
+
+
+def _check(
+    config: Path | None,
+    given: Given,
+    outputs: Outputs,
+    scope: ScopeName,
+    bounds: Bounds,
+    jobs: int,
+    as_json: bool,
+    hangs: Hangs | None,
+) -> str:
+    """Go through it, print and write. Returns the verdict."""
+    with watched(hangs):
+        cases = [
+            case._replace(scaled=case.scaled._replace(kept=given.kept + case.scaled.kept))
+            for case in cases_of(given.config, scope, given.num_prompts)
+        ]
+    with _printing(as_json):
+        checked = _go_through(cases, bounds, jobs, given, scope, hangs, quiet=as_json)
+        violations = checked.violations()
+        with watched(hangs):
+            story: Concrete | str = _with_prompts(*violations[0]) if violations else "nothing is violated"
+    with_prompts = story if isinstance(story, Concrete) else None
+    if as_json:
+        typer.echo(json.dumps(check_values(checked, with_prompts), indent=2))
+    else:
+        _print_verdict(checked, violations, story)
+    write_reports(outputs, checked, given.name, config)
+    if outputs.save is not None:
+        save_story(outputs.save, violations, story)
+    return checked.verdict
+
+
+def _go_through(
+    cases: Sequence[Case],
+    bounds: Bounds,
+    jobs: int,
+    given: Given,
+    scope: ScopeName,
+    hangs: Hangs | None,
+    *,
+    quiet: bool,
+) -> Checked:
+    """All cases, with a line for each as it comes, and on a terminal how far it is."""
+    if not quiet:
+        typer.echo(f"{given.name}: sampler {given.sampler}, scope {scope.value}, {len(cases)} cases")
+    terminal = Console(stderr=True)
+    width = max(len(case.name) for case in cases)
+    with terminal.status(f"going through {len(cases)} cases") as status:
+        done: list[Finding] = []
+        started_s = time.monotonic()
+
+        def tell(finding: Finding) -> None:
+            done.append(finding)
+            states = sum(each.states for each in done)
+            took_s = time.monotonic() - started_s
+            status.update(f"{len(done)} of {len(cases)} cases, {states:,} states, {took_s:.1f} s")
+            if not quiet:
+                typer.echo(_case_line(finding, width))
+
+        return check_cases(cases, bounds, jobs=jobs, tell=tell, hangs=hangs)
+
+
+def _case_line(finding: Finding, width: int) -> str:
+    seconds = sum(result.seconds for result in finding.results)
+    why = f"  ({finding.why.splitlines()[0]})" if finding.why else ""
+    return (
+        f"  {finding.verdict:<12} {finding.case.name:<{width}}  {finding.states:>9,} states "
+        f"{finding.transitions:>10,} transitions {seconds:>6.1f} s{why}\n      {say_bounds(finding.case)}"
+    )
+
+
+def _with_prompts(case: Case, result: Result) -> Concrete | str:
+    """The counterexample with prompts, or why there is none."""
+    try:
+        return concrete(case, result)
+    except Untold as reason:
+        return str(reason)
+
+
+def _print_verdict(checked: Checked, violations: Sequence[tuple[Case, Result]], story: Concrete | str) -> None:
+    totals = f"{checked.states:,} states, {checked.transitions:,} transitions, {checked.seconds:.1f} s"
+    if not violations:
+        within = {"holds": "for the bounds above, and for no others"}.get(
+            checked.verdict, "a bound was hit: no verdict"
+        )
+        typer.echo(f"{checked.verdict}: {totals}; {within}")
+        return
+    case, result = violations[0]
+    typer.echo(f"{VIOLATED}: {result.broken}: {sentence(case, result)}; {totals}")
+    with_prompts = story if isinstance(story, Concrete) else None
+    typer.echo(f"the shortest counterexample has {len(result.counterexample)} events (case {case.name}):")
+    for line in tell_story(case, result, with_prompts):
+        typer.echo(f"  {line}")
+    for other_case, other in violations[1:]:
+        typer.echo(
+            f"also violated: {other.broken}: {sentence(other_case, other)} ({len(other.counterexample)} events, "
+            f"case {other_case.name})"
+        )

@@ -1,0 +1,203 @@
+"""What `evenstep check` is given: a run's YAML, a scenario file, or nothing, and perhaps another sampler."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import importlib.util
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from fsm.config.blocks import CustomConfig
+from fsm.config.parse import RunConfig, parse_config
+from fsm.config.sampler_loading import sampler_name
+from fsm.config.setup import Setup, set_up
+from fsm.config.strict_yaml import load_yaml
+from fsm.errors import ConfigError
+from fsm.events import GroupRecord
+from fsm.machines.table import fire
+from fsm.rules.laws import laws_of
+from fsm.rules.sampler_calls import ask_label
+from fsm.samplers.protocol import LabellingSampler
+from runtime.settings import DEFAULT_RUN, Settings, read_document
+from specs.check.scaling import Kept
+from specs.scenarios.file import ScenarioMistake, load_scenario
+from specs.scenarios.run import scenario_config
+
+_LOW = 0.01
+"""A fraction whose floor is one group, for any N up to 100."""
+
+
+_RECORDS = (GroupRecord(0, 16, 0.5, 0.5), GroupRecord(1, 16, 0.0, 0.0), GroupRecord(2, 8_192, 1.0, 0.0))
+"""Of groups as they come: mixed rewards, none, and all, short and long."""
+
+
+class Given(NamedTuple):
+    """A configuration to check."""
+
+    name: str
+    """The file, or "the default run"."""
+    config: RunConfig
+    sampler: str
+    num_prompts: int | None
+    """Of an epoch; None where the file does not say."""
+    read: tuple[Path, ...]
+    """The files that it is read from: the configuration and, once it is loaded, a custom sampler's own."""
+    kept: tuple[Kept, ...] = ()
+    """What is checked otherwise than given, before anything is scaled."""
+
+    @property
+    def target(self) -> str | None:
+        """Of a custom sampler; None for a built-in one."""
+        sampler = self.config.async_rl.sampler
+        return sampler.target if isinstance(sampler, CustomConfig) else None
+
+
+def read_given(path: Path | None, sampler: str | None, options: Sequence[str], *, check_setup: bool) -> Given:
+    """Read it, and refuse what the configuration alone shows; no custom sampler is loaded. Raises ConfigError."""
+    document = copy.deepcopy(DEFAULT_RUN) if path is None else read_document(path)
+    model: type[RunConfig] = Settings
+    num_prompts: int | None = None
+    if path is not None and "config" in document:
+        try:
+            scenario = load_scenario(path)
+        except ScenarioMistake as mistake:
+            raise ConfigError(f"the scenario {path}: {mistake}") from None
+        document, model = scenario_config(scenario.config), RunConfig
+        num_prompts = scenario.num_prompts or None
+    if sampler is not None:
+        async_rl = document.setdefault("async_rl", {})
+        if not isinstance(async_rl, dict):
+            raise ConfigError(f"async_rl is {async_rl!r}, so it can be given no sampler; allowed: a mapping of keys")
+        async_rl["sampler"] = _sampler_block(sampler, options)
+    elif options:
+        raise ConfigError(f"--sampler-option {options[0]} goes with --sampler module:ClassName")
+    config = parse_config(document, model=model, check=check_setup)
+    name = "the default run" if path is None else str(path)
+    return Given(name, config, sampler_name(config), num_prompts, () if path is None else (path,))
+
+
+def load_given(given: Given, *, check_setup: bool) -> Given:
+    """The same with its sampler loaded, which is the first that runs of a custom one.
+
+    Raises ConfigError for what setup refuses, and SamplerError where it gives no label. What is checked although setup
+    refuses it has a low floor.
+    """
+    config = given.config
+    setup = set_up(config, given.num_prompts or config.grpo.num_prompts_per_step, check=check_setup)
+    _ask_labels(setup)
+    loaded = given._replace(read=(*given.read, *_files_of(config, type(setup.sampler))))
+    if check_setup or not _is_refused(config):
+        return loaded
+    config, kept = _without_floor(config)
+    return loaded._replace(config=config, kept=kept)
+
+
+def _ask_labels(setup: Setup) -> None:
+    """Some labels: a check tries every one, and so never asks for any."""
+    sampler = setup.sampler
+    if isinstance(sampler, LabellingSampler) and sampler.labels > 1:
+        laws = laws_of(setup.limits, sampler, setup.sampler_name, fire)
+        for record in _RECORDS:
+            ask_label(laws, sampler, record)
+
+
+def _is_refused(config: RunConfig) -> bool:
+    try:
+        set_up(config, config.grpo.num_prompts_per_step)
+    except ConfigError:
+        return True
+    return False
+
+
+def _without_floor(config: RunConfig) -> tuple[RunConfig, tuple[Kept, ...]]:
+    """With a floor of one group: a run that is stopped at its first loss (L6) never shows why setup refuses it."""
+    given = config.async_rl.rollout_failure.min_step_batch_fraction
+    document = config.model_dump(include={"grpo", "async_rl"})
+    correction = config.loss_fn.use_importance_sampling_correction
+    document["loss_fn"] = {"use_importance_sampling_correction": correction}
+    document["async_rl"]["rollout_failure"]["min_step_batch_fraction"] = _LOW
+    keeps = "setup refuses the run; a stop at the floor would hide why"
+    note = Kept("async_rl.rollout_failure.min_step_batch_fraction", given, _LOW, keeps)
+    return parse_config(document, check=False), (note,)
+
+
+def _files_of(config: RunConfig, sampler: type[object]) -> tuple[Path, ...]:
+    """The files of a custom sampler: of the module that is named, and of the one that has the class."""
+    custom = config.async_rl.sampler
+    if not isinstance(custom, CustomConfig):
+        return ()
+    modules = {custom.target.partition(":")[0], sampler.__module__}
+    files = (vars(sys.modules[module]).get("__file__") for module in modules)
+    return tuple(Path(file) for file in files if file is not None)
+
+
+def _module_of(file: Path, target: str) -> str:
+    """The module in a file, which can be imported then: by its path from here, or from its own folder.
+
+    Raises ConfigError where no module can have its name, or another one has it already.
+    """
+    folder, parts = file.parent, [file.stem]
+    if file.is_relative_to(Path.cwd()):
+        from_here = list(file.relative_to(Path.cwd()).with_suffix("").parts)
+        if all(part.isidentifier() for part in from_here):
+            folder, parts = Path.cwd(), from_here
+    if not file.stem.isidentifier():
+        raise ConfigError(
+            f"--sampler {target}: {file.stem} can't be a module's name; rename the file: letters, digits and _, and no "
+            f"digit first, as in {_as_name(file.stem)}.py"
+        )
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    importlib.invalidate_caches()
+    found = None if parts[0] == "__main__" else importlib.util.find_spec(parts[0])
+    is_package = len(parts) > 1
+    places = [] if found is None else (found.submodule_search_locations or []) if is_package else [str(found.origin)]
+    if (folder / parts[0] if is_package else file) not in [Path(place).resolve() for place in places]:
+        other = "one that is loaded already" if found is None else f"that of {found.origin or ', '.join(places)}"
+        raise ConfigError(
+            f"--sampler {target}: its module would be {'.'.join(parts)}, but module {parts[0]} is {other}; "
+            f"rename the {'folder' if is_package else 'file'}"
+        )
+    return ".".join(parts)
+
+
+def _as_name(text: str) -> str:
+    named = re.sub(r"\W", "_", text)
+    return named if named.isidentifier() else f"sampler_{named}"
+
+
+def _sampler_block(target: str, options: Sequence[str]) -> dict[str, Any]:
+    """The block of a custom sampler, from the command line."""
+    place, _, class_name = target.rpartition(":")
+    if not place or not class_name:
+        raise ConfigError(
+            f"--sampler {target}: allowed: module:ClassName, or file.py:ClassName; a built-in sampler is named in the "
+            f"configuration, in async_rl.sampler.name"
+        )
+    if place.endswith(".py"):
+        file = Path(place)
+        if not file.is_file():
+            raise ConfigError(
+                f"--sampler {target}: there is no file {file}; allowed: module:ClassName, or a file's path"
+            )
+        place = _module_of(file.resolve(), target)
+    given: dict[str, Any] = {}
+    for option in options:
+        key, equals, text = option.partition("=")
+        if not equals or not key:
+            raise ConfigError(f"--sampler-option {option}: allowed is key=value")
+        if key in CustomConfig.model_fields:
+            raise ConfigError(f"--sampler-option {option}: {key} is a key of the sampler's block, set by --sampler")
+        if key in given:
+            raise ConfigError(f"--sampler-option {option}: {key} is given twice; keep one")
+        try:
+            given[key] = load_yaml(text)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"--sampler-option {option}: the value is not YAML: {error}") from None
+    return {"name": "custom", "target": f"{place}:{class_name}", "options": given}

@@ -1,0 +1,87 @@
+"""`evenstep scenario run`: scenario files against the real core."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from runtime.launch.in_time import LOADING_S, answering_within
+from specs.scenarios.run import Verdict, find_scenarios, run_file
+
+scenario_app = typer.Typer(
+    no_args_is_help=True,
+    help="Run scenario files: a configuration, what the world does, and what must then be true.",
+)
+
+
+@scenario_app.callback()
+def scenarios() -> None:
+    """Keep `run` a command of its own, also while it is the only one."""
+
+
+@scenario_app.command("run")
+def run(
+    paths: Annotated[list[Path], typer.Argument(help="Scenario files, or directories that hold some.", metavar="PATH")],
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the state after each move.")] = False,
+    setup_checks: Annotated[
+        bool,
+        typer.Option(
+            "--setup-checks/--no-setup-checks",
+            help="Refuse what cannot run, as a real run does; without, see how it goes wrong.",
+        ),
+    ] = True,
+) -> None:
+    """Run scenarios against the real core, with no Ray, no torch and no clock.
+
+    Prints one line a file and exits 0 only if all hold; 1 if one does not, or is mistaken; 2 if a path is wrong.
+
+    Example: evenstep scenario run tests/scenarios
+    """
+    try:
+        files = find_scenarios(paths)
+    except OSError as error:
+        typer.echo(f"evenstep scenario run: {error}", err=True)
+        raise typer.Exit(2) from None
+    console = Console()
+    verdicts = []
+    for file in files:
+        log: list[str] = []
+        with answering_within(LOADING_S):
+            verdict = run_file(file, log.append if verbose else None, check_setup=setup_checks)
+        verdicts.append(verdict)
+        if verbose or not console.is_terminal:
+            _print_plain(verdict, log)
+    if console.is_terminal and not verbose:
+        console.print(_table(verdicts))
+    failed = sum(not verdict.holds for verdict in verdicts)
+    typer.echo(f"{len(verdicts)} scenarios: {len(verdicts) - failed} hold, {failed} fail")
+    raise typer.Exit(1 if failed else 0)
+
+
+def _print_plain(verdict: Verdict, log: list[str]) -> None:
+    typer.echo(f"{'holds' if verdict.holds else 'FAILS'}  {verdict.path}  {_printable(verdict.name)}")
+    for line in [*log, *(line for problem in verdict.problems for line in problem.splitlines())]:
+        typer.echo(f"         {_printable(line)}")
+
+
+def _printable(text: str) -> str:
+    """Without control characters: a scenario may come from anywhere."""
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
+def _table(verdicts: list[Verdict]) -> Table:
+    table = Table("", "scenario", "what it shows", show_lines=False)
+    for verdict in verdicts:
+        mark = Text("holds", style="green") if verdict.holds else Text("FAILS", style="bold red")
+        says = "\n".join([verdict.name, *verdict.problems]).strip()
+        table.add_row(mark, Text(str(verdict.path)), Text(_printable_lines(says)))
+    return table
+
+
+def _printable_lines(text: str) -> str:
+    return "\n".join(_printable(line) for line in text.splitlines())

@@ -1,0 +1,159 @@
+"""The generation pump.
+
+Consumes: StartRollout and AbortRollout; the answers of generation workers; deadlines (W1).
+Waits for: every worker's next answers, in an exchange that takes along what there is to start.
+Unblocked by: a worker that finishes groups, or dies.
+Produces: GroupFinished and GroupFailed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+from fsm.effects import AbortRollout, StartRollout
+from fsm.errors import InvariantBroken
+from fsm.events import Attempt, FailureKind, GroupFailed, GroupFinished, GroupRecord
+from runtime.control.event_loop import Control
+from runtime.control.ports import FleetPort
+from runtime.control.pumps.rows import Rows
+from runtime.control.recorder import Recorder
+from runtime.transport.answers import Aborted, Answer, Failed, Finished, Order, WorkerDied
+
+
+class GenerationPump:
+    """Spreads rollouts over the workers, and hears what becomes of them."""
+
+    def __init__(
+        self, control: Control, fleet: FleetPort, rows: Rows, recorder: Recorder, rollout_timeout_s: float | None
+    ) -> None:
+        self._control = control
+        self._fleet = fleet
+        self._rows = rows
+        self._recorder = recorder
+        self._timeout_s = rollout_timeout_s
+        self._starting: dict[Attempt, StartRollout] = {}
+        """To be submitted in this turn of the loop."""
+        self._worker_of: dict[Attempt, str] = {}
+        """Attempts that a worker has not answered yet."""
+        self._load: Counter[str] = Counter()
+        """How many of them each worker has."""
+        self._begun: Counter[str] = Counter()
+        self._returned: Counter[str] = Counter()
+        """Exchanges with each worker. Of several under way the last waits, and the others are about to return."""
+        self._turn_ends = False
+        """`_end_turn` is due."""
+
+    def start_rollouts(self, starts: Sequence[StartRollout]) -> None:
+        """Begin them with this turn of the loop: what several answers that come together lead to is one submission."""
+        self._starting.update((start.attempt, start) for start in starts)
+        self._soon()
+
+    def _soon(self) -> None:
+        if not self._turn_ends:
+            self._turn_ends = True
+            self._control.later(0.0, self._end_turn)
+
+    def _end_turn(self) -> None:
+        """Submit what is to be started, and go on waiting for every worker that has something to answer."""
+        self._turn_ends = False
+        starts, self._starting = self._starting, {}
+        submissions = self._spread(starts.values())
+        for worker in self._fleet.workers:
+            if worker in submissions or (self._load[worker] and self._begun[worker] == self._returned[worker]):
+                self._begun[worker] += 1
+                if worker in submissions:
+                    self._recorder.placed(worker, [order.attempt for order in submissions[worker]])
+                exchange = self._exchange(worker, self._begun[worker], submissions.get(worker, []))
+                self._control.spawn(exchange, f"rollouts on {worker}")
+        if self._timeout_s is not None and starts:
+            self._control.later(self._timeout_s, partial(self._expire, list(starts)))
+
+    def _spread(self, starts: Iterable[StartRollout]) -> dict[str, list[Order]]:
+        """Give each to the worker that has fewest; what one worker gets, it gets as one submission."""
+        submissions: dict[str, list[Order]] = defaultdict(list)
+        for start in starts:
+            worker = min(self._fleet.workers, key=lambda name: self._load[name])
+            self._load[worker] += 1
+            self._worker_of[start.attempt] = worker
+            submissions[worker].append(Order(start.attempt, start.start_weight))
+        return submissions
+
+    def abort_rollouts(self, aborts: Sequence[AbortRollout]) -> None:
+        """Tell the workers; the core expects no answer."""
+        for abort in aborts:
+            self._starting.pop(abort.attempt, None)
+        self._abort([abort.attempt for abort in aborts])
+
+    async def stop(self) -> None:
+        """The run is over: stop what still runs, so that the workers are free."""
+        for worker, attempts in self._by_worker(self._worker_of).items():
+            await self._fleet.abort(worker, attempts)
+
+    def _abort(self, attempts: Sequence[Attempt]) -> None:
+        for worker, doomed in self._by_worker(attempts).items():
+            self._control.spawn(self._fleet.abort(worker, doomed), f"abort on {worker}")
+
+    def _by_worker(self, attempts: Iterable[Attempt]) -> dict[str, list[Attempt]]:
+        """Those that are not answered yet, by the worker that has them."""
+        found: dict[str, list[Attempt]] = defaultdict(list)
+        for attempt in attempts:
+            if attempt in self._worker_of:
+                found[self._worker_of[attempt]].append(attempt)
+        return found
+
+    async def _exchange(self, worker: str, number: int, orders: Sequence[Order]) -> None:
+        """Take the next answers of a worker."""
+        try:
+            answers = await self._fleet.exchange(worker, orders)
+        except WorkerDied as death:
+            for attempt in death.lost:
+                self._forget(attempt)
+                self._control.apply(GroupFailed(attempt, FailureKind.INFRA, str(death)))
+        else:
+            if not answers and number == self._begun[worker]:
+                raise InvariantBroken(f"{worker} has {self._load[worker]} attempts to answer, and returned no answer")
+            for answer in answers:
+                self._forget(answer.attempt)
+                self._take(answer)
+        self._returned[worker] += 1
+        self._soon()
+
+    def _take(self, answer: Answer) -> None:
+        match answer:
+            case Finished(notice=str(notice)) | Failed(notice=str(notice)):
+                self._recorder.said(notice)
+        match answer:
+            case Finished():
+                self._finish(answer)
+            case Failed(attempt, kind, error):
+                self._control.apply(GroupFailed(attempt, kind, error))
+            case Aborted():
+                pass  # the core has already counted it aborted, or failed at its deadline
+
+    def _finish(self, answer: Finished) -> None:
+        """The row is kept before the event is applied: selecting or evicting the group may follow in the same go."""
+        attempt, receipt, row = answer.attempt, answer.receipt, answer.row
+        self._recorder.worker_busy(receipt.worker, answer.busy_s)
+        record = GroupRecord(attempt.prompt, sum(receipt.completion_tokens), receipt.reward_mean, receipt.reward_std)
+        before = None if row is None else self._rows.keep(attempt.prompt, row)
+        if self._control.apply(GroupFinished(attempt, receipt.zero_variance, record)):
+            self._recorder.received(receipt)
+            return
+        self._recorder.late_answer()
+        if row is not None:
+            self._rows.take_back(attempt.prompt, before)
+
+    def _forget(self, attempt: Attempt) -> None:
+        """Its worker is done with it. One that was told lost may be answered all the same, too late."""
+        if attempt in self._worker_of:
+            self._load[self._worker_of.pop(attempt)] -= 1
+
+    def _expire(self, attempts: Sequence[Attempt]) -> None:
+        """W1: those of one submission that still run have reached their deadline, in order of dispatch."""
+        due = [attempt for attempt in attempts if attempt in self._worker_of]
+        for attempt in due:
+            error = f"the attempt ran for rollout_timeout_s = {self._timeout_s:g} s"
+            self._control.apply(GroupFailed(attempt, FailureKind.INFRA, error))
+        self._abort(due)

@@ -1,0 +1,277 @@
+"""The records of a run: metrics, and messages to the process that started it."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from fsm.core import Core, Transition
+from fsm.effects import ClosedStep
+from fsm.events import Attempt, DeadEndReached, StallTimeout
+from fsm.state import State
+from runtime.control.messages import Json, Message, Notice, StepDone, Validated
+from runtime.explain.live import Standing, standing_of_core
+from runtime.files.unwritten import FileNotWritten, writing
+from runtime.generation.evaluation import Evaluation
+from runtime.groups import GroupReceipt
+from runtime.metrics.accumulator import StepMeter
+from runtime.metrics.writers import Kind, MetricsWriter
+from runtime.trace.notes import (
+    AttemptsPlaced,
+    CallBegan,
+    CallEnded,
+    Checkpointed,
+    LateAnswer,
+    NoProgress,
+    NotWritten,
+    RunEnded,
+    Status,
+    WorkerDied,
+    WorkerStarted,
+    note_of_evaluation,
+    note_of_receipt,
+)
+from runtime.trace.writer import Trace
+from runtime.training.step_metrics import NOTHING_TRAINED_REMEDY, StepMetrics
+
+
+class RunRecorder:
+    """The Recorder of a real run. It is also the core's observer, once it has been given the core."""
+
+    def __init__(
+        self,
+        meter: StepMeter,
+        writers: Sequence[MetricsWriter],
+        trace: Trace,
+        send: Callable[[Message], None],
+    ) -> None:
+        self._meter = meter
+        self._unmetered: list[tuple[Transition, State, float]] = []
+        """Transitions that the meter has not seen, with the state after each and the time."""
+        self._writers = writers
+        self._trace = trace
+        self._refused: list[MetricsWriter] = []
+        """Writers whose last record the disk refused."""
+        self._dumped: State | None = None
+        """The state when the trace's memory was last dumped for a stall: a stall is dumped once."""
+        self._send = send
+        self._began_s = self._progress_s = time.monotonic()
+        self.core: Core
+        self._last_step: Json | None = None
+        """The record of the step that closed last."""
+        self._ended: RunEnded | None = None
+        self.workers_lost = 0
+        self.steps_without_tokens = 0
+        self.last_checkpoint: Path | None = None
+        self.last_checkpoint_step: int | None = None
+        self.last_close_s: float | None = None
+        """When a step last closed and was synced, on the monotonic clock."""
+        self._said: set[str] = set()
+
+    def observe(self, transition: Transition) -> None:
+        """The core's observer."""
+        self._trace.observe(transition, self.core)
+        self._unmetered.append((transition, self.core.state, time.monotonic()))
+        if isinstance(transition.event, StallTimeout | DeadEndReached):
+            self.dump_trace()
+
+    def _catch_up(self) -> StepMeter:
+        """The meter, with every transition in it so far. Metering is no part of what the core costs."""
+        for transition, state, now_s in self._unmetered:
+            self._meter.observe(transition, state, now_s)
+        self._unmetered.clear()
+        return self._meter
+
+    @property
+    def trace_cpu_s(self) -> float:
+        """CPU time of the thread that writes the trace."""
+        return self._trace.writing_cpu_s
+
+    def received(self, receipt: GroupReceipt) -> None:
+        """See Recorder."""
+        self._progress_s = time.monotonic()
+        self._catch_up().receive(receipt)
+        self._trace.note(note_of_receipt(receipt))
+
+    def placed(self, worker: str, attempts: Sequence[Attempt]) -> None:
+        """See Recorder."""
+        self._trace.note(AttemptsPlaced(worker, tuple(attempts)))
+
+    def late_answer(self) -> None:
+        """See Recorder."""
+        self._catch_up().late_answer()
+        self._trace.note(LateAnswer())
+
+    def worker_busy(self, worker: str, busy_s: float) -> None:
+        """See Recorder."""
+        self._catch_up().worker_busy(worker, busy_s)
+
+    def worker_started(self, worker: str) -> None:
+        """See Recorder."""
+        self._trace.note(WorkerStarted(worker))
+
+    def worker_lost(self, worker: str, reason: str) -> None:
+        """See Recorder."""
+        self.workers_lost += 1
+        self._trace.note(WorkerDied(worker, reason))
+        self._send(Notice(f"generation worker {worker} died and is made anew: {reason.splitlines()[0]}"))
+
+    def call_began(self, call: str, number: int) -> None:
+        """See Recorder."""
+        self._trace.note(CallBegan(call, number))
+
+    def call_ended(self, call: str, number: int) -> None:
+        """See Recorder."""
+        self._trace.note(CallEnded(call, number))
+
+    def trained(self, metrics: StepMetrics) -> None:
+        """See Recorder."""
+        self._catch_up().trained(metrics)
+
+    def nothing_trained(self, step: int, rollouts: int) -> None:
+        """See Recorder. The first is told with what helps; the lines of the steps say which others there are."""
+        self.steps_without_tokens += 1
+        if self.steps_without_tokens == 1:
+            self._send(
+                Notice(
+                    f"step {step} trained on no token, and the weights stay as they were: all its {rollouts} rollouts "
+                    "were cut off by a length limit, and loss_fn.overlong_filtering leaves those out of the loss. "
+                    f"{NOTHING_TRAINED_REMEDY}; loss_fn.stop_after_steps_without_tokens stops a run that goes on so"
+                )
+            )
+
+    def closed(self, step: ClosedStep) -> None:
+        """See Recorder; its record follows when its weights are synced."""
+        self._progress_s = time.monotonic()
+
+    def synced(self, version: int) -> None:
+        """See Recorder."""
+        self.last_close_s = time.monotonic()
+        self.flush()
+
+    def flush(self) -> None:
+        """Write the records that are complete."""
+        for record in self._catch_up().take():
+            line = record.as_json()
+            self._write("step", line)
+            self._send(StepDone(line))
+            self._last_step = line
+            self._trace.note(record)
+
+    def _write(self, kind: Kind, line: Json) -> None:
+        """To every writer. Metrics that the disk refuses are told once, and stop nothing."""
+        for writer in self._writers:
+            try:
+                writer.write(kind, line)
+            except FileNotWritten as error:
+                if writer not in self._refused:
+                    self._refused.append(writer)
+                    self.not_written(error)
+            else:
+                if writer in self._refused:
+                    self._refused.remove(writer)
+
+    def not_written(self, error: FileNotWritten) -> None:
+        """See Recorder."""
+        self._send(Notice(str(error)))
+        self._trace.note(NotWritten(str(error.path), error.reason))
+
+    def finish(self) -> None:
+        """The run is over."""
+        self._catch_up().close(time.monotonic())
+        self.flush()
+
+    def evaluated(self, step: int, evaluation: Evaluation) -> None:
+        """See Recorder."""
+        line = {
+            "step": step,
+            "time_s": time.monotonic() - self._began_s,
+            "accuracy": evaluation.accuracy,
+            "mean_reward": evaluation.mean_reward,
+            "rollouts": evaluation.rollouts,
+            "start_weight": evaluation.start_weight,
+            "end_weight": evaluation.end_weight,
+            "without_verdict": evaluation.without_verdict,
+        }
+        self._write("validation", line)
+        for notice in evaluation.notices:
+            self.said(notice)
+        if evaluation.without_verdict:
+            self._send(
+                Notice(
+                    f"{evaluation.without_verdict} of {evaluation.rollouts} held-out rollouts have no verdict after "
+                    f"step {step}, and count as wrong; one of them: {evaluation.first_failure}"
+                )
+            )
+        self._send(Validated(step, evaluation.accuracy))
+        self._trace.note(note_of_evaluation(step, evaluation))
+
+    def checkpointed(self, step: int, path: Path) -> None:
+        """See Recorder."""
+        self.last_checkpoint, self.last_checkpoint_step = path, step
+        self._trace.note(Checkpointed(step, str(path)))
+
+    def said(self, text: str) -> None:
+        """See Recorder."""
+        if text not in self._said:
+            self._said.add(text)
+            self._send(Notice(text))
+
+    def stalled(self, idle_s: float, waits_for: str) -> None:
+        """See Recorder."""
+        self._send(Notice(f"no progress for {idle_s:.0f} s: {waits_for}"))
+        self._trace.note(NoProgress(idle_s, waits_for))
+        self._dump_once()
+
+    def dead_end(self, explanation: str) -> None:
+        """See Recorder."""
+        kept = "stall_watchdog.on_deadlock is warn, so it is kept for a debugger"
+        self._send(Notice(f"{explanation}. {kept}; Ctrl-C ends it"))
+        self._trace.note(NoProgress(time.monotonic() - self._progress_s, explanation))
+        self._dump_once()
+
+    def _dump_once(self) -> None:
+        if self._dumped is not self.core.state:
+            self._dumped = self.core.state
+            self.dump_trace()
+
+    def ended(self, status: Status, error: str | None, checkpoint: Path | None, model: Path | None) -> None:
+        """The run has its outcome, and what it leaves is on the disk (W3). Called once, before the trace is closed.
+
+        Args:
+            status: As in the Outcome.
+            error: As in the Outcome: the first cause first.
+            checkpoint: The newest one that was written.
+            model: The directory of the final model.
+        """
+        step = self.core.state.trainer.version
+        kept = [None if path is None else str(path) for path in (checkpoint, model)]
+        self._ended = RunEnded(status, error, step, *kept)
+        self._trace.note(self._ended)
+
+    def standing(self) -> Standing:
+        """Where the run stands; writers that serve the latest values are told too."""
+        standing = standing_of_core(self.core, self._last_step, time.monotonic() - self._progress_s)
+        if self._ended is not None:
+            standing = dataclasses.replace(standing, status=self._ended.status, waits_for=self._ended.said)
+        line = dataclasses.asdict(standing)
+        for writer in self._writers:
+            writer.stands(line)
+        return standing
+
+    def recent_trace(self) -> bytes:
+        """The trace's memory and the state as of now, as a trace file has them."""
+        return "".join(self._trace.memory()).encode("ascii")
+
+    def dump_trace(self) -> Path | None:
+        """Write the trace's memory to a file beside it, and say where; None where the disk refuses it."""
+        try:
+            with writing(self._trace.path, "its last records stay in memory (evenstep explain --run)"):
+                path = self._trace.dump()
+        except FileNotWritten as error:
+            self.not_written(error)
+            return None
+        self._send(Notice(f"the last records are in {path}"))
+        return path

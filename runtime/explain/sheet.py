@@ -1,0 +1,153 @@
+"""An explanation in print: the verdict, the step as counts per class, the chain, the proof, and what to change.
+
+Whatever a trace holds is shown as text: nothing in it is markup, and what a terminal would act on is escaped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from fsm.explain import class_name
+from fsm.machines.source import SourceState
+from fsm.state import NONE, Counts, GroupClass, State
+from fsm.values import pages
+from runtime.explain.ends import left, resumes
+from runtime.explain.explanation import Explanation
+from runtime.explain.finding import Verdict
+from runtime.explain.situation import Situation, is_the_end
+from runtime.explain.usual import seconds
+from runtime.trace.show import printable
+
+CLASSES_SHOWN = 20
+WIDEST = 4_000
+"""Characters of one line of the chain that are shown."""
+_COLOURS: Mapping[Verdict, str] = {
+    Verdict.DEADLOCKED: "bold red",
+    Verdict.LIVELOCKED: "bold red",
+    Verdict.STARVED: "bold yellow",
+    Verdict.STALLED: "bold red",
+    Verdict.SLOW: "bold cyan",
+    Verdict.HEALTHY: "bold green",
+    Verdict.COMPLETED: "bold green",
+    Verdict.STOPPED: "bold red",
+    Verdict.FAILED: "bold red",
+    Verdict.INTERRUPTED: "bold yellow",
+}
+COLUMNS = ("queued", "running", "waiting", "backing off", "ready", "in training", "trained", "slots")
+ALWAYS_SHOWN = frozenset({"running", "ready", "slots"})
+
+
+def sheet(explanation: Explanation) -> RenderableType:
+    """Everything, for a terminal or a file."""
+    situation = explanation.situation
+    moment = situation.moment
+    clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment.unix_s))
+    title = Text()
+    title.append(explanation.verdict.value, _COLOURS[explanation.verdict])
+    if explanation.before is not None:
+        title.append(f", {explanation.before.value} before", _COLOURS[explanation.before])
+    title.append(
+        f"   step {explanation.step}: {explanation.selected} selected + {explanation.charged} charged of "
+        f"{explanation.size}"
+    )
+    when = f"after record {moment.seq}, {clock}, {moment.monotonic_s:.1f} s in"
+    parts: list[RenderableType] = [title, Text(when, "dim")]
+    parts += [Text(note) for note in _notes(situation)]
+    parts += [Text(), counts_table(situation), places_line(situation), Text(), Text("what waits for what", "bold")]
+    parts += _numbered(explanation.waits_for)
+    if explanation.proof:
+        parts += [Text(), Text("proof", "bold"), *(_line("·", line) for line in explanation.proof)]
+    parts += [Text(), Text("root", "bold"), _line("→", explanation.root)]
+    parts += [Text(), Text("what to change", "bold"), _line("→", explanation.advice)]
+    return Group(*parts)
+
+
+def _notes(situation: Situation) -> Iterator[str]:
+    moment = situation.moment
+    silent_s = situation.now_s - moment.monotonic_s
+    if silent_s >= 1:
+        yield (
+            f"nothing was recorded for the {seconds(silent_s)} since: the process waits, was killed, or could not "
+            "write its trace, as its log then says"
+        )
+    if situation.ended is None and is_the_end(situation):
+        yield f"the process ended here in good order: the run was interrupted, or failed; {resumes(situation)}"
+    model = left(situation)
+    if model is not None:
+        yield model
+    if moment.diverged_seq is not None:
+        yield (
+            f"the state is today's: from record {moment.diverged_seq} on today's core answers otherwise than recorded "
+            f"(evenstep replay shows it)"
+        )
+
+
+def _numbered(lines: tuple[str, ...]) -> list[RenderableType]:
+    return [_line(f"{number}.", line) for number, line in enumerate(lines, 1)]
+
+
+def _line(mark: str, line: str) -> RenderableType:
+    return Text(f"  {mark} {printable(line, widest=WIDEST)}")
+
+
+def counts_table(situation: Situation) -> Table:
+    """Groups per class and place, but for places where there are none. A slot is a place in flight or ready."""
+    rows = [_Row(name, (*counts, sum(counts[1:5]))) for name, counts in _rows(situation.state)]
+    rest = rows[CLASSES_SHOWN:]
+    rows = rows[:CLASSES_SHOWN] + ([_Row(f"{len(rest)} more", _sum(rest))] if rest else [])
+    in_all = _Row("in all", _sum(rows))
+    shown = [place for place, count in zip(COLUMNS, in_all.counts, strict=True) if count or place in ALWAYS_SHOWN]
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("  class", no_wrap=True)
+    for place in shown:
+        table.add_column(place, justify="right", no_wrap=True)
+    for row in (*rows, in_all):
+        named = zip(COLUMNS, row.counts, strict=True)
+        cells = [Text(str(count) if count else "·") for place, count in named if place in shown]
+        table.add_row(Text(f"  {row.name}"), *cells, style="bold" if row is in_all else "")
+    return table
+
+
+class _Row(NamedTuple):
+    """A class, and how many of it are where."""
+
+    name: str
+    counts: tuple[int, ...]
+
+
+def _sum(rows: list[_Row]) -> tuple[int, ...]:
+    return tuple(sum(row.counts[column] for row in rows) for column in range(len(COLUMNS)))
+
+
+def _rows(state: State) -> list[tuple[str, list[int]]]:
+    queue = GroupClass(state.queue.target_step, state.queue.bucket)
+    queued: Counts = pages.of([(queue, state.queue.groups)]) if state.queue.groups else ()
+    places = (queued, state.running, state.waiting, state.backing_off, state.ready, state.chunk, state.accumulated)
+    classes = sorted({group_class for counts in places for group_class, _ in pages.items(counts)})
+    return [(_name(known), [pages.get(counts, known, 0) for counts in places]) for known in classes]
+
+
+def _name(group_class: GroupClass) -> str:
+    if group_class.start_weight == NONE and group_class != GroupClass():
+        return f"{class_name(group_class)}, not started"
+    return class_name(group_class) if group_class != GroupClass() else "not started"
+
+
+def places_line(situation: Situation) -> Text:
+    """Dispatch index, gate, in flight, buffer, pool and data."""
+    state, limits = situation.state, situation.limits
+    tally, gate = state.tally, state.gate
+    since = seconds(situation.age_s(situation.vitals.gate_since_s))
+    pool = f"pool {state.pool.spares} spares (reserve {limits.reserve})" if limits.uses_pool else "no pool"
+    data = "data left" if state.source.status is SourceState.PRODUCING else "data used up"
+    return Text(
+        f"  dispatch index {gate.dispatch_index}, gate {gate.status.name.lower()} for {since}, in flight "
+        f"{tally.in_flight} of {limits.max_inflight}, buffer {tally.in_flight + tally.ready} of {limits.max_buffered}, "
+        f"{pool}, {data}"
+    )

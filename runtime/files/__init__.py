@@ -1,0 +1,1 @@
+"""Files that may be refused, torn or no plain files."""

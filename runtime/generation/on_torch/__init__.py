@@ -1,0 +1,1 @@
+"""Generation with transformers models on torch."""

@@ -1,0 +1,74 @@
+"""What a person sees while a run goes on: one line a step; on a terminal, where the run stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from runtime.control.messages import Json, Message, Notice, StepDone, Validated
+from runtime.explain.live import Standing, live_view
+
+Listener = Callable[[Message], None]
+
+
+@contextmanager
+def open_progress(console: Console, max_steps: int | None) -> Iterator[Listener]:
+    """A listener that shows what it is told."""
+    if not console.is_terminal:
+        yield lambda message: _print(console, message, max_steps)
+        return
+    closed = Text("no step is closed yet", "dim")
+    with Live(Text("starting"), console=console, refresh_per_second=4, transient=True) as live:
+
+        def show(message: Message) -> None:
+            nonlocal closed
+            match message:
+                case StepDone(record):
+                    closed = Text(step_line(record, max_steps), no_wrap=True, overflow="ellipsis")
+                case Standing():
+                    live.update(Group(closed, live_view(message)))
+                case _:
+                    _print(live.console, message, max_steps)
+
+        yield show
+
+
+def step_line(record: Json, max_steps: int | None) -> str:
+    """A step in one line."""
+    of = "" if max_steps is None else f"/{max_steps}"
+    parts = [
+        f"step {record['step'] + 1}{of}",
+        f"{record['time_s']:.1f} s",
+        f"reward {_number(record['unfiltered_reward'])}",
+        f"zero variance {_number(record['zero_variance_fraction'])}",
+        f"selected {record['selected']}",
+    ]
+    if record["charged"]:
+        parts.append(f"charged {record['charged']}")
+    if record["trained_tokens"] == 0:
+        parts.append("no token trained")
+    parts += [
+        f"filtered {record['filtered_prompt_groups']}",
+        f"staleness {_number(record['staleness_mean'])}",
+        f"{record['generation_tokens_per_s']:.0f} tokens/s",
+        f"trainer idle {record['trainer_idle_share']:.0%}",
+    ]
+    return "  ".join(parts)
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"
+
+
+def _print(console: Console, message: Message, max_steps: int | None) -> None:
+    match message:
+        case StepDone(record):
+            console.print(Text(step_line(record, max_steps)), soft_wrap=True)
+        case Validated(step, accuracy):
+            console.print(Text(f"held-out accuracy {accuracy:.3f} after {step} steps"), soft_wrap=True)
+        case Notice(text):
+            console.print(Text(text), soft_wrap=True)

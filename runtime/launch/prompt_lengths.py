@@ -1,0 +1,86 @@
+"""Prompts that are there from the start are counted in tokens, before the run spends anything on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from transformers import PreTrainedTokenizerBase
+
+from runtime.launch.preflight import Counted
+from runtime.models.text import TextCodec, make_codec
+from runtime.settings import Settings
+from runtime.tasks.base import Task
+from runtime.tasks.errors import TaskError
+from runtime.tasks.load import load_task
+
+NAMED = 3
+"""How many of the prompts that are too long are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Long:
+    where: str
+    tokens: int
+
+
+def count_prompts(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Counted:
+    """Count every listed prompt, templates included, against `generation.max_prompt_tokens`.
+
+    Prompts of training that are too long are data failures, of which `max_skipped_prompts` may occur in a run (L7); a
+    validation skips none. Prompts that are drawn as the run goes on are left to it.
+    """
+    try:
+        codec = make_codec(tokenizer, settings.data)
+        training = load_task(settings.data, "training")
+        held_out = load_task(settings.data, "validation") if settings.data.validation_size else None
+        long_training = _too_long(training, codec, settings.generation.max_prompt_tokens)
+        long_held_out = [] if held_out is None else _too_long(held_out, codec, settings.generation.max_prompt_tokens)
+    except TaskError as error:
+        return Counted(refusals=(str(error),))
+    refusals, notices = [], []
+    skipped, budget = (
+        len(long_training) * settings.grpo.max_num_epochs,
+        settings.async_rl.rollout_failure.max_skipped_prompts,
+    )
+    if skipped > budget:
+        refused = _refusal("training", long_training, training.num_prompts, settings)
+        refusals.append(
+            f"{refused}, or have them skipped, with async_rl.rollout_failure.max_skipped_prompts: {skipped}"
+        )
+    elif skipped:
+        notices.append(
+            f"{len(long_training)} of {training.num_prompts} prompts are longer than generation.max_prompt_tokens = "
+            f"{settings.generation.max_prompt_tokens} and will be skipped: {_named(long_training)}"
+        )
+    if held_out is not None and long_held_out:
+        refusals.append(_refusal("validation", long_held_out, held_out.num_prompts, settings))
+    return Counted(tuple(refusals), tuple(notices))
+
+
+def _too_long(task: Task, codec: TextCodec, limit: int) -> list[_Long]:
+    """The longest first; none of a task whose items are drawn."""
+    if not task.is_listed:
+        return []
+    counted = [(index, len(codec.encode_prompt(task.prompt(index)))) for index in range(task.num_prompts)]
+    found = [_Long(task.where(index), tokens) for index, tokens in counted if tokens > limit]
+    return sorted(found, key=lambda long: -long.tokens)
+
+
+def _refusal(split: str, found: list[_Long], prompts: int, settings: Settings) -> str:
+    generation, longest = settings.generation, found[0].tokens
+    sequence = longest + generation.max_new_tokens
+    also = (
+        f" and policy.max_total_sequence_length to {sequence}"
+        if sequence > settings.policy.max_total_sequence_length
+        else ""
+    )
+    return (
+        f"{len(found)} of {prompts} prompts of {split} are longer than generation.max_prompt_tokens = "
+        f"{generation.max_prompt_tokens}: {_named(found)}; set max_prompt_tokens to {longest}{also}, shorten these "
+        "prompts or leave them out of the data"
+    )
+
+
+def _named(found: list[_Long]) -> str:
+    more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
+    return ", ".join(f"{long.where} has {long.tokens} tokens" for long in found[:NAMED]) + more

@@ -1,0 +1,132 @@
+"""Ray for one run: a private cluster on the loopback, or one that is there already."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+
+from fsm.errors import ConfigError
+from runtime.control.failures import RunFailed
+from runtime.control.saving import CLOSING_SHARE, TEARDOWN_SHARE
+from runtime.launch.processes import Process, descendants, end_all, within
+from runtime.settings import Settings
+
+PROCESS_ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",  # several processes share the cores: threads beside them make each many times slower
+    "TOKENIZERS_PARALLELISM": "false",
+    "HF_HUB_OFFLINE": "1",
+    "TQ_NUM_THREADS": "1",  # TransferQueue sets torch's threads, 8 of them, whenever it puts or gets
+}
+"""What every process of a run has in its environment, unless the user has set it otherwise."""
+
+_PRIVATE_ENVIRONMENT = {
+    "RAY_AUTH_MODE": "disabled",  # nobody but this machine can reach it
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # Ray's name for: this node's address is the loopback
+    "RAY_worker_niceness": "0",  # Ray's 15 would let anything else on this machine go first
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # Ray's record of every call is for its dashboard, and costs the controller a fifth of its time.
+    "RAY_task_events_report_interval_ms": "0",
+    "RAY_enable_metrics_collection": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+
+
+STARTS = 3
+"""How often a private cluster is started that does not come up."""
+
+
+@contextmanager
+def ray_session(settings: Settings) -> Iterator[None]:
+    """Connect, and leave nothing behind: no process and no file of a private cluster, whatever its processes do (W3).
+
+    Raises ConfigError for a cluster that can't be joined, and RunFailed for a private one that does not come up.
+    Ray is imported here, after its environment is set: some of it is read when it is imported.
+    """
+    cluster = settings.cluster
+    for name, value in PROCESS_ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    if cluster.address is None:
+        for name, value in _PRIVATE_ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
+    import ray
+
+    from runtime.naming import logical_cpus
+
+    if cluster.address is not None:
+        try:
+            ray.init(
+                address=cluster.address,
+                namespace=cluster.namespace,
+                runtime_env={"env_vars": PROCESS_ENVIRONMENT},
+                log_to_driver=False,
+                logging_level=logging.WARNING,
+            )
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise ConfigError(
+                f"the run cannot start: cluster.address is {cluster.address}, and no Ray cluster can be joined there "
+                f"({' '.join(str(error).split())}). Start one with `ray start --head` and give its address, or set "
+                f"cluster.address to null for a private one"
+            ) from error
+        try:
+            yield
+        finally:
+            _shut_down(TEARDOWN_SHARE * cluster.shutdown_timeout_s)
+        return
+    directory = Path(tempfile.mkdtemp(prefix="es-", dir="/tmp"))  # short: Ray's sockets lie in it
+    others = set(descendants())
+    try:
+        _start_cluster(settings, logical_cpus(settings), directory, others)
+        yield
+    finally:
+        ours = [process for process in descendants() if process not in others]
+        try:
+            _shut_down(TEARDOWN_SHARE * cluster.shutdown_timeout_s)
+        finally:
+            end_all(ours, CLOSING_SHARE * cluster.shutdown_timeout_s)
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def _start_cluster(settings: Settings, cpus: int, directory: Path, others: set[Process]) -> None:
+    """A private cluster. Raises RunFailed where none starts, STARTS times in a row.
+
+    Ray gives a node 30 s, which a busy machine may not have. `others` are this process's children of before.
+    """
+    import ray
+
+    cluster = settings.cluster
+    for start in count(1):
+        try:
+            ray.init(
+                namespace=cluster.namespace,
+                num_cpus=cluster.num_cpus or cpus,
+                object_store_memory=cluster.object_store_memory,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.WARNING,
+                _temp_dir=str(directory),
+            )
+        except Exception as error:  # Ray raises no narrower one
+            _shut_down(TEARDOWN_SHARE * cluster.shutdown_timeout_s)
+            end_all([process for process in descendants() if process not in others], 0.0)
+            if start == STARTS:
+                raise RunFailed(
+                    f"Ray did not start, {STARTS} times in a row: {' '.join(str(error).split())} The machine may be "
+                    f"out of memory or far too busy: look at both, and start the run again"
+                ) from error
+        else:
+            return
+
+
+def _shut_down(timeout_s: float) -> None:
+    """Disconnect; a raylet or GCS that does not answer would hold up `ray.shutdown`, now and at the exit, for ever."""
+    import ray
+
+    if not within(timeout_s, ray.shutdown):
+        atexit.unregister(ray.shutdown)

@@ -1,0 +1,298 @@
+"""Per-step metrics: a pure accumulator that is told what happens, and when, and yields one record a closed step.
+
+    meter = StepMeter(setup.limits, now_s=time.monotonic())
+    core = Core(setup, observer=lambda transition: meter.observe(transition, core.state, time.monotonic()))
+
+    try:
+        core.apply(GroupFinished(…))
+    except LateAnswer:
+        meter.late_answer()
+    else:
+        meter.receive(receipt)
+
+    meter.trained(trainer_metrics)        # what finish_step returned, before StepFinished is applied
+    for record in meter.take(): …         # a step's record is there once its weights are synced
+
+Which step a group counts under. One that is stamped for a step (in_order) counts under that. For samplers that
+stamp none, a finished, filtered, dropped or replaced group counts under the step being assembled when that happens
+(the earliest with selected + charged < N). That is approximate: a group that finishes while step k is assembled may
+be trained in step k + 1, so per step the population of `unfiltered_reward` is not a superset of that of `reward`.
+Over a run both are exact. What is selected, charged and short, and the staleness, are the core's own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fsm.core import Transition
+from fsm.effects import TrainChunk
+from fsm.events import ClaimUnreadable, Event, GroupFinished
+from fsm.machines.trainer import TrainerState
+from fsm.rules import changes
+from fsm.state import NONE, Limits, State, assembling_step
+from runtime.groups import GroupReceipt
+from runtime.metrics.step_record import StepRecord
+from runtime.training.step_metrics import StepMetrics
+
+
+@dataclass(slots=True)
+class _Counted:
+    """What counts under one step."""
+
+    groups: int = 0
+    zero_variance: int = 0
+    rollouts: int = 0
+    reward: float = 0.0
+    correct: int = 0
+    tokens: int = 0
+    longest: int = 0
+    truncated: int = 0
+    filtered: int = 0
+    dropped: int = 0
+    replaced: int = 0
+    evicted: int = 0
+    aborted: int = 0
+
+
+@dataclass(slots=True)
+class _Closed:
+    """A closed step that is being synced."""
+
+    step: int
+    selected: int
+    charged: int
+    short: int
+    state: State
+    staleness: list[int]
+
+
+@dataclass(slots=True)
+class _Worker:
+    """What a worker reported: when its current interval began, and last."""
+
+    since_busy_s: float
+    since_s: float
+    busy_s: float
+    at_s: float
+
+
+@dataclass(slots=True)
+class _Interval:
+    """What is added up from one step's record to the next."""
+
+    since_s: float
+    phases_s: dict[TrainerState, float] = field(default_factory=lambda: dict.fromkeys(TrainerState, 0.0))
+    tokens: int = 0
+    late_answers: int = 0
+    trained: StepMetrics | None = None
+
+
+_COUNTED_MOVES = frozenset(
+    {
+        changes.GroupCommitted,
+        changes.GroupFiltered,
+        changes.GroupDropped,
+        changes.GroupReplaced,
+        changes.RunStopped,
+        changes.ClaimFailed,
+        changes.GroupsEvicted,
+        changes.GroupsAborted,
+        changes.RunResumed,
+        changes.RunRegenerated,
+        changes.DataReplaced,
+        changes.StepClosed,
+        changes.WeightsSynced,
+    }
+)
+"""Those that `_move` looks at; the others are passed over at once, for this runs on the control path."""
+
+
+class StepMeter:
+    """Adds up what happens, and yields one record a closed step."""
+
+    def __init__(self, limits: Limits, now_s: float) -> None:
+        """`limits` as of the setup; `now_s` is on the clock of all later times."""
+        self._limits = limits
+        self._began_s = now_s
+        self._now_s = now_s
+        self._state = State()
+        self._interval = _Interval(since_s=now_s)
+        self._counted: dict[int, _Counted] = {}
+        self._staleness: dict[int, int] = {}
+        """Per prompt selected into the open step."""
+        self._finished: tuple[int, int] | None = None
+        """Prompt and step of the group that finished last, until its receipt is told."""
+        self._workers: dict[str, _Worker] = {}
+        self._closed: _Closed | None = None
+        self._records: list[StepRecord] = []
+
+    def observe(self, transition: Transition, state: State, now_s: float) -> None:
+        """One applied event, and the state after it. For use in the core's observer."""
+        self._interval.phases_s[self._state.trainer.status] += now_s - self._now_s
+        self._now_s = now_s
+        before, self._state = self._state, state
+        event = transition.event
+        if isinstance(event, ClaimUnreadable):
+            self._staleness.pop(event.prompt, None)
+        for move in transition.moves:
+            if type(move) in _COUNTED_MOVES:
+                self._move(event, move, before)
+        for effect in transition.effects:
+            if type(effect) is TrainChunk:
+                for prompt, start_weight in effect.groups:
+                    self._staleness[prompt] = effect.step - start_weight
+
+    def receive(self, receipt: GroupReceipt) -> None:
+        """The receipt of the group whose GroupFinished was applied last. Raises ValueError for another's."""
+        if self._finished is None or self._finished[0] != receipt.prompt:
+            raise ValueError(f"a receipt of prompt {receipt.prompt}, but the last to finish is {self._finished}")
+        counted = self._under(self._finished[1])
+        self._finished = None
+        counted.groups += 1
+        counted.zero_variance += receipt.zero_variance
+        counted.rollouts += len(receipt.rewards)
+        counted.reward += sum(receipt.rewards)
+        counted.correct += sum(receipt.correct)
+        counted.tokens += sum(receipt.completion_tokens)
+        counted.longest = max(counted.longest, *receipt.completion_tokens)
+        counted.truncated += receipt.finished.count(False)
+        self._interval.tokens += sum(receipt.completion_tokens)
+
+    def late_answer(self) -> None:
+        """An answer was refused because its attempt is over (D2)."""
+        self._interval.late_answers += 1
+
+    def trained(self, metrics: StepMetrics) -> None:
+        """What the trainer says of its optimizer step, before its StepFinished is applied."""
+        self._interval.trained = metrics
+
+    def worker_busy(self, worker: str, busy_s: float) -> None:
+        """Seconds that a worker has generated since it was made (`EngineHealth.busy_s`), as of now.
+
+        A smaller number than before is a worker that was started again. As often as it is known; with each receipt
+        is often enough.
+        """
+        known = self._workers.get(worker)
+        if known is None or busy_s < known.busy_s:
+            self._workers[worker] = _Worker(busy_s, self._now_s, busy_s, self._now_s)
+        else:
+            known.busy_s, known.at_s = busy_s, self._now_s
+
+    def take(self) -> list[StepRecord]:
+        """Records that are complete since the last call, in order."""
+        records, self._records = self._records, []
+        return records
+
+    def close(self, now_s: float) -> None:
+        """The run is over: the record of a step whose sync did not end is completed."""
+        self._interval.phases_s[self._state.trainer.status] += now_s - self._now_s
+        self._now_s = now_s
+        if self._closed is not None:
+            self._complete(self._closed)
+
+    def _under(self, step: int) -> _Counted:
+        return self._counted.setdefault(step, _Counted())
+
+    def _stamped(self, target_step: int, before: State) -> int:
+        """The step that a group counts under."""
+        return assembling_step(before, self._limits) if target_step == NONE else target_step
+
+    def _move(self, event: Event, move: changes.Move, before: State) -> None:
+        match move:
+            case changes.GroupCommitted(before=group_class) | changes.GroupFiltered(group_class):
+                step = self._stamped(group_class.target_step, before)
+                self._under(step).filtered += isinstance(move, changes.GroupFiltered)
+                if isinstance(event, GroupFinished):
+                    self._finished = (event.attempt.prompt, step)
+            case changes.RunStopped() if self._finished is None and isinstance(event, GroupFinished):
+                self._finished = (event.attempt.prompt, self._stamped(NONE, before))  # its sampler gave it no label
+            case changes.GroupDropped(group_class):
+                self._under(self._stamped(group_class.target_step, before)).dropped += 1
+            case changes.GroupReplaced(group_class):
+                self._under(self._stamped(group_class.target_step, before)).replaced += 1
+            case changes.ClaimFailed():
+                self._under(before.trainer.version).dropped += 1
+            case changes.GroupsEvicted(picks):
+                self._under(self._state.trainer.version).evicted += sum(groups for _, groups in picks)
+            case changes.GroupsAborted(picks):
+                self._under(self._state.trainer.version).aborted += sum(groups for _, groups in picks)
+            case changes.RunResumed() | changes.RunRegenerated() | changes.DataReplaced():
+                self._staleness.clear()
+            case changes.StepClosed(step, selected, charged, short):
+                self._closed = _Closed(step, selected, charged, short, self._state, list(self._staleness.values()))
+                self._staleness.clear()
+            case changes.WeightsSynced() if self._closed is not None:
+                self._complete(self._closed)
+
+    def _complete(self, closed: _Closed) -> None:
+        interval, trained, counted = self._interval, self._interval.trained, self._under(closed.step)
+        wall_s = self._now_s - interval.since_s
+        state, staleness = closed.state, closed.staleness
+        self._records.append(
+            StepRecord(
+                step=closed.step,
+                time_s=self._now_s - self._began_s,
+                wall_s=wall_s,
+                selected=closed.selected,
+                charged=closed.charged,
+                short=closed.short,
+                reward=None if trained is None else trained.reward,
+                unfiltered_reward=_ratio(counted.reward, counted.rollouts),
+                unfiltered_accuracy=_ratio(counted.correct, counted.rollouts),
+                zero_variance_fraction=_ratio(counted.zero_variance, counted.groups),
+                finished_prompt_groups=counted.groups,
+                filtered_prompt_groups=counted.filtered,
+                dropped_prompt_groups=counted.dropped,
+                replaced_prompt_groups=counted.replaced,
+                evicted_prompt_groups=counted.evicted,
+                aborted_prompt_groups=counted.aborted,
+                late_answers=interval.late_answers,
+                staleness_mean=_ratio(sum(staleness), len(staleness)),
+                staleness_max=max(staleness, default=None),
+                completion_length_mean=_ratio(counted.tokens, counted.rollouts),
+                completion_length_max=counted.longest if counted.rollouts else None,
+                truncated_fraction=_ratio(counted.truncated, counted.rollouts),
+                generation_tokens_per_s=_ratio(interval.tokens, wall_s) or 0.0,
+                trained_tokens=None if trained is None else trained.tokens,
+                masked_rollouts=None if trained is None else trained.masked_sequences,
+                trained_tokens_per_s=None if trained is None else _ratio(trained.tokens, wall_s),
+                trainer_idle_share=_ratio(interval.phases_s[TrainerState.ASSEMBLING], wall_s) or 0.0,
+                worker_idle_share=self._idle_shares(),
+                kl=None if trained is None else trained.kl,
+                reference_kl=None if trained is None else trained.reference_kl,
+                entropy=None if trained is None else trained.entropy,
+                clip_fraction=None if trained is None else trained.clip_fraction,
+                importance_weight_mean=None if trained is None else trained.importance_weight_mean,
+                importance_weight_max=None if trained is None else trained.importance_weight_max,
+                grad_norm=None if trained is None else trained.grad_norm,
+                loss=None if trained is None else trained.loss,
+                lr=None if trained is None else trained.lr,
+                assembling_s=interval.phases_s[TrainerState.ASSEMBLING],
+                training_s=interval.phases_s[TrainerState.TRAINING],
+                finishing_s=interval.phases_s[TrainerState.FINISHING],
+                syncing_s=interval.phases_s[TrainerState.SYNCING],
+                in_flight=state.tally.in_flight,
+                ready=state.tally.ready,
+                queued=state.tally.queued,
+                spares=state.tally.spare,
+                gate=state.gate.status.name.lower(),
+            )
+        )
+        self._closed = None
+        self._counted.pop(closed.step, None)
+        self._interval = _Interval(since_s=self._now_s)
+
+    def _idle_shares(self) -> dict[str, float]:
+        """Per worker that has reported since, the idle share of the time between its reports."""
+        shares = {}
+        for name, worker in self._workers.items():
+            elapsed_s = worker.at_s - worker.since_s
+            if elapsed_s > 0:
+                busy = (worker.busy_s - worker.since_busy_s) / elapsed_s
+                shares[name] = min(1.0, max(0.0, 1.0 - busy))
+                worker.since_busy_s, worker.since_s = worker.busy_s, worker.at_s
+        return shares
+
+
+def _ratio(total: float, count: float) -> float | None:
+    return total / count if count else None

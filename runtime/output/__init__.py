@@ -1,0 +1,1 @@
+"""The directory of a run, from its start to its summary."""

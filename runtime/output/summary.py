@@ -1,0 +1,173 @@
+"""What is left of a run when it is over: the JSON of `--summary`, and what is printed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypedDict
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from fsm.core import Core
+from runtime.files.durable import write_json_aside
+
+
+class Summary(TypedDict):
+    """The JSON of `--summary`. Keys are only ever added."""
+
+    accuracy_before: float | None
+    """Held-out accuracy before the first step; None where nothing was held out."""
+    accuracy_after: float | None
+    steps: int
+    closed: list[dict[str, int]]
+    """Per closed step its number, selected, charged and short."""
+    balance: dict[str, int]
+    """The keys of the scenario format (X4)."""
+    steps_without_tokens: int
+    """Steps, since the run began or was resumed, that overlong filtering left nothing to train on."""
+    wall_s: float
+    """From the start of the command to its end."""
+    rl_s: float
+    """From the first rollout to the end of the last step."""
+    peak_memory_bytes: int
+    """Of all processes of the run (`runtime.launch.memory`)."""
+    trace: str | None
+    seed: int
+    config: dict[str, Any]
+    """Resolved."""
+
+
+BALANCE_LINES: tuple[tuple[str, str], ...] = (
+    ("pulled", "prompts taken from the data"),
+    ("trained", "trained in a closed step"),
+    ("filtered", "filtered: all rewards equal"),
+    ("dropped", "dropped after their retry budget"),
+    ("evicted", "evicted: ready, but too stale"),
+    ("aborted", "aborted: in flight, but too stale"),
+    ("spare", "left in the spare pool"),
+    ("queued", "left in the queue"),
+    ("in_flight", "left in flight"),
+    ("ready", "left ready"),
+    ("selected", "left selected into an unfinished step"),
+)
+"""The balance sheet as it is printed: what was pulled, and the ten places that it is in now (X4)."""
+
+
+def closed_steps(core: Core) -> list[dict[str, int]]:
+    """Number, selected, charged and short of every closed step, those before a resume included."""
+    return [closed._asdict() for closed in core.book.closed]
+
+
+def make_summary(
+    *,
+    accuracy_before: float | None,
+    accuracy_after: float | None,
+    closed: list[dict[str, int]],
+    balance: dict[str, int],
+    steps_without_tokens: int,
+    wall_s: float,
+    rl_s: float,
+    peak_memory_bytes: int,
+    trace: Path | None,
+    seed: int,
+    config: Mapping[str, Any],
+) -> Summary:
+    """The summary of a run; `config` is resolved, plain JSON (`model_dump(mode="json")`)."""
+    return Summary(
+        accuracy_before=accuracy_before,
+        accuracy_after=accuracy_after,
+        steps=len(closed),
+        closed=closed,
+        balance=balance,
+        steps_without_tokens=steps_without_tokens,
+        wall_s=round(wall_s, 3),
+        rl_s=round(rl_s, 3),
+        peak_memory_bytes=peak_memory_bytes,
+        trace=None if trace is None else str(trace),
+        seed=seed,
+        config=dict(config),
+    )
+
+
+def write_summary(path: Path, summary: Summary) -> None:
+    """Write it as JSON, in one go."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json_aside(path, dict(summary))
+
+
+def print_summary(
+    summary: Summary, console: Console, *, outcome: str, lost: Sequence[str] = (), places: Mapping[str, Path]
+) -> None:
+    """Accuracy, steps, the balance sheet and where things are: a table on a terminal, plain lines elsewhere.
+
+    Args:
+        summary: Of the run.
+        console: Where to.
+        outcome: "completed", or "stopped: " and why.
+        lost: What could not be kept, and why.
+        places: What lies where, such as {"metrics": …, "checkpoint": …}.
+    """
+    for line in headline(summary, outcome):
+        console.print(Text(line), soft_wrap=True)
+    if not summary["balance"]:
+        console.print(Text("the balance sheet is not known: the controller did not tell it"), soft_wrap=True)
+    elif console.is_terminal:
+        console.print(_balance_table(summary["balance"]))
+    else:
+        for line in balance_lines(summary["balance"]):
+            console.print(Text(line), soft_wrap=True)
+    for line in lost:
+        console.print(Text(line, "bold"), soft_wrap=True)
+    width = max((len(name) for name in places), default=0)
+    for name, place in places.items():
+        console.print(Text(f"{name:<{width}}  {place}"), soft_wrap=True)
+
+
+def headline(summary: Summary, outcome: str) -> list[str]:
+    """The outcome, accuracy, steps, time and memory."""
+    closed = summary["closed"]
+    selected, charged, short = (sum(step[key] for step in closed) for key in ("selected", "charged", "short"))
+    before, after = summary["accuracy_before"], summary["accuracy_after"]
+    lines = [f"run {outcome}"]
+    if before is not None and after is not None:
+        lines.append(f"held-out accuracy {before:.3f} before, {after:.3f} after ({after - before:+.3f})")
+    elif after is not None:
+        lines.append(f"held-out accuracy {after:.3f} after")
+    lines.append(f"{summary['steps']} steps: {selected} groups selected, {charged} charged, {short} short")
+    if summary["steps_without_tokens"]:
+        lines.append(
+            f"{summary['steps_without_tokens']} steps trained on no token: overlong filtering left out all their "
+            "rollouts, and the weights stayed as they were"
+        )
+    lines.append(
+        f"{summary['rl_s']:.1f} s of RL, {summary['wall_s']:.1f} s in all, "
+        f"peak memory {summary['peak_memory_bytes'] / 2**30:.2f} GiB, seed {summary['seed']}"
+    )
+    return lines
+
+
+def balance_lines(balance: Mapping[str, int]) -> list[str]:
+    """The balance sheet, a line a place that is not empty, and the line that shows that it adds up."""
+    places = [(name, says) for name, says in BALANCE_LINES if name == "pulled" or balance[name]]
+    width = len(str(balance["pulled"]))
+    lines = [f"{balance[name]:>{width}}  {says}" for name, says in places]
+    return [*lines, *_closing_lines(balance)]
+
+
+def _closing_lines(balance: Mapping[str, int]) -> list[str]:
+    summed = sum(balance[name] for name, _ in BALANCE_LINES if name != "pulled")
+    adds_up = "adds up" if summed == balance["pulled"] else f"DOES NOT ADD UP: the places sum to {summed}"
+    return [f"the balance sheet {adds_up}; {balance['leftover']} left over, {balance['replaced']} replaced by spares"]
+
+
+def _balance_table(balance: Mapping[str, int]) -> Table:
+    table = Table("prompt groups", "", title="balance sheet", title_justify="left", show_edge=False)
+    table.columns[0].justify = "right"
+    for name, says in BALANCE_LINES:
+        style = "bold" if name in ("pulled", "trained") else "" if balance[name] else "dim"
+        table.add_row(f"{balance[name]:,}", says, style=style, end_section=name == "pulled")
+    table.caption = _closing_lines(balance)[0]
+    table.caption_justify = "left"
+    return table

@@ -1,0 +1,170 @@
+"""In flight, ready, pool, queue, gate and dispatch index over time: the balance sheet, moved as the moves say.
+
+What a move takes from one place to another is read off the table of PromptGroup; nothing is decided here.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fsm.machines.admission_gate import GateState
+from fsm.machines.prompt_group import PROMPT_GROUP, GroupState, Tally
+from fsm.rules import changes
+from fsm.rules.changes import Move, Picks
+from runtime.report.columns import Columns
+from runtime.trace.kinds import Json
+
+COLUMNS: Mapping[str, str] = {
+    "t": "I",  # ms
+    "in_flight": "i",
+    "ready": "i",
+    "spare": "i",
+    "queued": "i",
+    "gate": "B",  # 1 open, 0 closed
+    "dispatch_index": "i",
+}
+_SHOWN = tuple(map(int, (GroupState.IN_FLIGHT, GroupState.READY, GroupState.SPARE, GroupState.QUEUED)))
+
+
+def _all(picks: Picks) -> int:
+    return sum(groups for _, groups in picks)
+
+
+_MOVED: Mapping[type[Any], tuple[str, Callable[[Any], int]]] = {
+    changes.PromptsHeldBack: ("hold_back", lambda move: move.groups),
+    changes.QueueDispatched: ("dispatch", lambda move: move.groups),
+    changes.GroupCommitted: ("commit", lambda _: 1),
+    changes.GroupFiltered: ("filter", lambda _: 1),
+    changes.GroupDropped: ("drop", lambda _: 1),
+    changes.GroupReplaced: ("replace", lambda _: 1),
+    changes.ClaimFailed: ("claim_failed", lambda _: 1),
+    changes.ChunkSelected: ("select", lambda move: _all(move.picks)),
+    changes.StepClosed: ("train", lambda move: move.selected),
+    changes.GroupsEvicted: ("evict", lambda move: _all(move.picks)),
+    changes.GroupsAborted: ("abort", lambda move: _all(move.picks)),
+}
+"""Per move that moves groups, the event of PromptGroup's table and how many groups."""
+_ENDS: Mapping[str, tuple[int, int]] = {
+    rule.event: (GroupState(rule.sources[0]).value, GroupState(rule.dest).value) for rule in PROMPT_GROUP.rules
+}
+"""Per event of the table, the places that groups are taken from and given to."""
+_ALL_IN_HAND = next(rule for rule in PROMPT_GROUP.rules if rule.event == "regenerate").sources
+
+
+class Counters:
+    """The balance sheet after each transition."""
+
+    def __init__(self) -> None:
+        self.rows = Columns(COLUMNS)
+        self.counts = [0] * len(GroupState)
+        """By `GroupState`; of data, what was pulled, as a negative number. Relative, until a snapshot is seen of
+        a trace that has no beginning."""
+        self.replaced = 0
+        self.gate_open = True
+        self.dispatch_index = -1
+        self.version = 0
+        """That the run began with."""
+        self.anchored = False
+        """The counts are absolute."""
+        self._gate_known = False
+        self._sampled: tuple[int, ...] = ()
+        """Of the last row, but for its time."""
+
+    def begin(self, saved: Json | None) -> None:
+        """The trace has the run's beginning: afresh, or from what it was restored from."""
+        if saved is not None:
+            self._take(saved)
+        self.anchored = self._gate_known = True
+
+    def transition(self, now: int, done: tuple[Move, ...]) -> None:
+        """One applied event."""
+        for move in done:
+            self._move(move)
+        if done:
+            self.sample(now)
+
+    def snapshot(self, saved: Json) -> None:
+        """The state after the record before. Puts a trace without its beginning right, from its first record on."""
+        if self.anchored:
+            return
+        before, rows, index = list(self.counts), self.rows, self.dispatch_index
+        self._take(saved)
+        self._sampled = ()
+        for name, place in zip(("in_flight", "ready", "spare", "queued"), _SHOWN, strict=True):
+            shift = self.counts[place] - before[place]
+            for row in range(len(rows)):
+                rows[name][row] += shift
+        for row in range(len(rows)):
+            rows["dispatch_index"][row] += self.dispatch_index - index
+        self._gate_was(self.gate_open)
+        self.anchored = True
+
+    def sample(self, now: int) -> None:
+        """Add a row, or change the last where it is of the same millisecond."""
+        counts = self.counts
+        in_flight, ready, spare, queued = _SHOWN
+        shown = (
+            counts[in_flight], counts[ready], counts[spare], counts[queued], self.gate_open, self.dispatch_index,
+        )  # fmt: skip
+        if shown == self._sampled:
+            return
+        self._sampled = shown
+        if len(self.rows) and self.rows.last("t") == now:
+            for column, value in zip(self.rows.columns.values(), (now, *shown), strict=True):
+                column[-1] = value
+        else:
+            self.rows.append(now, *shown)
+
+    def sheet(self) -> dict[str, int]:
+        """The balance sheet by name, as of the last record (X4)."""
+        pulled = -self.counts[GroupState.DATA]
+        places = {state.name.lower(): self.counts[state] for state in GroupState if state is not GroupState.DATA}
+        return {"pulled": pulled, **places, "replaced": self.replaced}
+
+    def _take(self, saved: Json) -> None:
+        tally = Tally(*saved["state"]["tally"])
+        named = tally._asdict()
+        self.counts = [named.get(state.name.lower(), 0) for state in GroupState]
+        self.counts[GroupState.DATA] = -tally.pulled
+        self.replaced = tally.replaced
+        gate, self.dispatch_index = saved["state"]["gate"]
+        self.version = saved["state"]["trainer"][1]
+        self.gate_open = gate == GateState.OPEN
+
+    def _move(self, move: Move) -> None:
+        kind = type(move)
+        if kind in _MOVED:
+            event, groups = _MOVED[kind]
+            self._carry(event, groups(move))
+            self.replaced += kind is changes.GroupReplaced
+        elif type(move) is changes.BatchAdmitted:
+            self._carry("admit_spares" if move.from_spares else "admit", move.groups)
+            self.dispatch_index += 1
+        elif type(move) is changes.GateMoved:
+            self._gate_was(not move.open)
+            self.gate_open = move.open
+        elif kind is changes.RunResumed:
+            self._carry("take_back", self.counts[GroupState.SELECTED])
+        elif kind in (changes.RunRegenerated, changes.DataReplaced):
+            self._empty_hands()
+
+    def _gate_was(self, is_open: bool) -> None:
+        """What the gate was up to here, where that was not known."""
+        if not self._gate_known:
+            self._gate_known = True
+            gates = self.rows["gate"]
+            gates[:] = array(gates.typecode, [is_open] * len(gates))
+
+    def _carry(self, event: str, groups: int) -> None:
+        source, dest = _ENDS[event]
+        self.counts[source] -= groups
+        self.counts[dest] += groups
+
+    def _empty_hands(self) -> None:
+        """C3: all in hand counts as not pulled."""
+        for place in _ALL_IN_HAND:
+            self.counts[GroupState.DATA] += self.counts[place]
+            self.counts[place] = 0
+        self.dispatch_index = self.version - 1

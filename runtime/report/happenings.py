@@ -1,0 +1,120 @@
+"""What the runtime noted: calls, workers that start and die, stalls, validations, checkpoints, the metrics of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+
+from fsm.core import Transition
+from fsm.rules import changes
+from runtime.metrics.step_record import StepRecord
+from runtime.report.columns import NOT_YET, Columns
+from runtime.report.texts import Texts
+from runtime.trace import notes
+from runtime.trace.notes import Note
+
+
+class Kind(IntEnum):
+    """What a mark is about."""
+
+    WORKER_STARTED = 0
+    WORKER_DIED = 1
+    NO_PROGRESS = 2
+    VALIDATED = 3
+    CHECKPOINTED = 4
+    RESUMED = 5
+    STOPPED = 6
+    COMPLETED = 7
+    CLOSED = 8
+    FAILED = 9
+    INTERRUPTED = 10
+    NOT_WRITTEN = 11
+
+
+KINDS = [kind.name.lower().replace("_", " ") for kind in Kind]
+"""Per value of the column `kind`, its name."""
+MARK_COLUMNS: Mapping[str, str] = {"t": "I", "kind": "B", "text": "I"}
+CALL_COLUMNS: Mapping[str, str] = {"call": "I", "number": "i", "begun": "I", "ended": "I"}
+"""`call` is the number of its name's text; `ended` NOT_YET where it was not answered."""
+
+
+_ENDS = frozenset({Kind.STOPPED, Kind.COMPLETED, Kind.FAILED, Kind.INTERRUPTED})
+_MARKED = frozenset(
+    {changes.RunResumed, changes.RunRegenerated, changes.DataReplaced, changes.RunCompleted, changes.RunStopped}
+)
+
+
+class Happenings:
+    """Marks, calls and metrics, in order."""
+
+    def __init__(self, texts: Texts) -> None:
+        self.marks = Columns(MARK_COLUMNS)
+        self.calls = Columns(CALL_COLUMNS)
+        self.late_answers = 0
+        self.metrics: list[StepRecord] = []
+        """Of every step whose record is in the trace."""
+        self._texts = texts
+        self._ends: set[Kind] = set()
+        """Ends that are marked."""
+        self._open: dict[str, int] = {}
+        """Rows of calls that are open, by name."""
+
+    def transition(self, now: int, transition: Transition) -> None:
+        """One applied event."""
+        for move in transition.moves:
+            kind = type(move)
+            if kind not in _MARKED:
+                continue
+            if kind is changes.RunResumed:
+                self._mark(now, Kind.RESUMED, "groups in flight start again (C2)")
+            elif kind is changes.RunRegenerated:
+                self._mark(now, Kind.RESUMED, "what is not trained is generated again (C3)")
+            elif kind is changes.DataReplaced:
+                self._mark(now, Kind.RESUMED, "what is not trained of the old data is dropped (C3)")
+            elif kind is changes.RunCompleted:
+                self._mark(now, Kind.COMPLETED, "the run is completed")
+            elif type(move) is changes.RunStopped:
+                self._mark(now, Kind.STOPPED, f"{type(move.error).__name__}: {move.error}")
+
+    def note(self, now: int, note: Note) -> None:
+        """One note."""
+        match note:
+            case notes.CallBegan(call, number):
+                self._open[call] = self.calls.append(self._texts.number(call), number, now, NOT_YET)
+            case notes.CallEnded(call):
+                row = self._open.pop(call, None)
+                if row is not None:
+                    self.calls["ended"][row] = now
+            case notes.WorkerStarted(worker):
+                self._mark(now, Kind.WORKER_STARTED, worker)
+            case notes.WorkerDied(worker, reason):
+                self._mark(now, Kind.WORKER_DIED, f"{worker}: {reason}")
+            case notes.NoProgress(idle_s, waits_for):
+                self._mark(now, Kind.NO_PROGRESS, f"for {idle_s:.0f} s: {waits_for}")
+            case notes.Validated(step, accuracy, reward_mean, rollouts):
+                said = f"after {step} steps: accuracy {accuracy:.3f}, reward {reward_mean:.3f}, {rollouts} rollouts"
+                self._mark(now, Kind.VALIDATED, said)
+            case notes.Checkpointed(step, path):
+                self._mark(now, Kind.CHECKPOINTED, f"after {step} steps: {path}")
+            case notes.NotWritten(path, reason):
+                self._mark(now, Kind.NOT_WRITTEN, f"{path}: {reason}")
+            case notes.RunEnded():
+                self._end(now, note)
+            case notes.TraceClosed():
+                self._mark(now, Kind.CLOSED, "the process ended in good order")
+            case notes.LateAnswer():
+                self.late_answers += 1
+            case StepRecord():
+                self.metrics.append(note)
+            case notes.AttemptsPlaced() | notes.GroupReceived():
+                pass  # told of attempts
+
+    def _end(self, now: int, ended: notes.RunEnded) -> None:
+        kind = Kind[ended.status.upper()]
+        if kind not in self._ends:  # the core's own move has marked it, when it was made
+            self._mark(now, kind, ended.said)
+
+    def _mark(self, now: int, kind: Kind, text: str) -> None:
+        self.marks.append(now, kind, self._texts.number(text))
+        if kind in _ENDS:
+            self._ends.add(kind)

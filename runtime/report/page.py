@@ -1,0 +1,131 @@
+"""The page: one HTML file with its style, its program and its data, which asks nothing of any network.
+
+What a trace holds is data to the page and never markup: texts travel as JSON whose `<`, `>` and `&` are escaped, are
+put on the page as text nodes, and the content security policy names the one script and the one style that may be used.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+import re
+import time
+from importlib import resources
+from typing import Any
+
+from fsm.state import NONE
+from runtime.report.attempts import STATES
+from runtime.report.collect import Collected
+from runtime.report.columns import NO_WORKER, NOT_YET, Packing
+from runtime.report.happenings import KINDS
+from runtime.report.lanes import in_lanes, lanes_of
+from runtime.report.phases import CAUSES, ENDINGS, PHASES, Cause
+from runtime.report.steps import STALENESS_SHOWN
+from runtime.trace.show import printable
+
+SCRIPTS = ("base.js", "view.js", "timeline.js", "steps.js", "histograms.js", "waits.js", "search.js", "main.js")
+"""Parts of the page's program, in order: they are one script."""
+LONGEST_TEXT = 20_000
+"""Characters of one text of the verdict or the configuration that are shown."""
+
+
+def page_of(collected: Collected, verdict: dict[str, Any]) -> str:
+    """The whole page, ASCII. `verdict` is what `verdict_of` says."""
+    style, script = _part("page.css"), _script()
+    packing = Packing()
+    data = _data(collected, verdict, packing)
+    policy = "; ".join(
+        (
+            "default-src 'none'",
+            f"script-src 'sha256-{_digest(script)}'",
+            f"style-src 'sha256-{_digest(style)}'",
+            "base-uri 'none'",
+            "form-action 'none'",
+        )
+    )
+    pieces = {"policy": policy, "style": style, "script": script, "data": embedded(data), "columns": packing.base64()}
+    template = re.split(r"\{\{(\w+)\}\}", _part("page.html"))
+    return "".join(pieces[part] if place % 2 else part for place, part in enumerate(template))
+
+
+def embedded(given: Any) -> str:
+    """JSON that may stand in a script element of a page: nothing in it ends the element or begins a comment."""
+    text = json.dumps(given, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def shown(given: Any) -> Any:
+    """Plain data of a trace with all its texts printable, and cut where they are very long.
+    Numbers that JSON has not are texts."""
+    match given:
+        case str():
+            return printable(given, widest=LONGEST_TEXT)
+        case float() if not math.isfinite(given):
+            return str(given)
+        case dict():
+            return {shown(str(name)): shown(item) for name, item in given.items()}
+        case list() | tuple():
+            return [shown(item) for item in given]
+    return given
+
+
+def _part(name: str) -> str:
+    return resources.files("runtime.report").joinpath("page", name).read_text(encoding="ascii")
+
+
+def _script() -> str:
+    parts = "\n".join(_part(name) for name in SCRIPTS)
+    return f'"use strict";\n(() => {{\n{parts}\n}})();\n'
+
+
+def _digest(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
+
+
+def _data(collected: Collected, verdict: dict[str, Any], packing: Packing) -> dict[str, Any]:
+    """Everything that the page shows; columns go to the packing, and where they are is told."""
+    attempts = collected.attempts
+    order, lanes = in_lanes(attempts.rows, lanes_of(attempts.rows, collected.ended), attempts.workers)
+    tables = {
+        "attempts": attempts.rows,
+        "order": order,
+        "counters": collected.counters.rows,
+        "phases": collected.phases.rows,
+        "waits": collected.phases.waits,
+        "calls": collected.happenings.calls,
+        "marks": collected.happenings.marks,
+        "steps": collected.steps,
+        "metrics": collected.metrics,
+    }
+    return {
+        "file": printable(str(collected.trace.path), widest=LONGEST_TEXT),
+        "started_unix_s": collected.trace.started_unix_s,
+        "made": time.strftime("%Y-%m-%d %H:%M:%S"),
+        "records": collected.records,
+        "first_seq": collected.first_seq,
+        "begun": collected.begun,
+        "ended": collected.ended,
+        "over": collected.over,
+        "torn": collected.trace.torn,
+        **shown(collected.shape._asdict()),
+        "limits": None if collected.limits is None else collected.limits._asdict(),
+        "verdict": shown(verdict),
+        "sheet": collected.counters.sheet(),
+        "absolute": collected.counters.anchored,
+        "late_answers": collected.happenings.late_answers,
+        "workers": attempts.workers,
+        "lanes": lanes,
+        "texts": collected.texts.kept,
+        "words": {
+            "states": STATES,
+            "phases": PHASES,
+            "marks": KINDS,
+            "causes": CAUSES,
+            "cause_columns": [cause.name.lower() for cause in Cause],
+            "endings": ENDINGS,
+        },
+        "marks_for": {"none": NONE, "not_yet": NOT_YET, "no_worker": NO_WORKER, "staleness_shown": STALENESS_SHOWN},
+        "tables": {name: packing.add(table) for name, table in tables.items()},
+    }

@@ -1,0 +1,160 @@
+"""What the trainer was busy with, which steps it closed, and what it waited for while it was assembling."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+
+from fsm.core import Transition
+from fsm.events import (
+    BackoffOver,
+    Begin,
+    ClaimUnreadable,
+    GroupFailed,
+    GroupFinished,
+    SyncFinished,
+)
+from fsm.machines.trainer import TrainerState
+from fsm.rules import changes
+from fsm.state import NONE
+from runtime.report.columns import NOT_YET, Columns
+
+PHASES = [state.name.lower() for state in TrainerState]
+"""Per value of the column `phase`, its name."""
+
+
+class Cause(IntEnum):
+    """What a trainer that assembles waits for."""
+
+    ROLLOUTS = 0
+    RETRIES = 1
+    GATE = 2
+    BUFFER = 3
+    NOTHING_RUNS = 4
+
+
+CAUSES = [
+    "rollouts that run",
+    "retries and replacements that wait to start",
+    "nothing runs: the gate is closed",
+    "nothing runs: the buffer is full",
+    "nothing runs, though the gate is open",
+]
+"""Per value of `Cause`, what it says."""
+ENDED_BY = {
+    GroupFinished: "a group finished",
+    GroupFailed: "an attempt failed",
+    ClaimUnreadable: "a claim failed",
+    BackoffOver: "a backoff was over",
+    SyncFinished: "weights were synced",
+    Begin: "the run began",
+}
+"""What ended a wait, by event."""
+OTHERWISE = "another event"
+ENDINGS = [*ENDED_BY.values(), OTHERWISE, "it goes on"]
+"""Per value of the column `ended_by`, what it says."""
+_NUMBER = {kind: number for number, kind in enumerate(ENDED_BY)}
+GOES_ON = len(ENDINGS) - 1
+
+PHASE_COLUMNS: Mapping[str, str] = {"step": "i", "phase": "B", "begun": "I", "ended": "I"}
+CLOSING_COLUMNS: Mapping[str, str] = {
+    "step": "i", "selected": "I", "charged": "I", "short": "I", "finishing": "I", "closed": "I", "synced": "I"
+}  # fmt: skip
+"""Times in ms; `synced` is NOT_YET until every worker runs the version."""
+WAIT_COLUMNS: Mapping[str, str] = {
+    "step": "i",
+    "begun": "I",
+    "ended": "I",
+    "prompt": "i",  # of the event that ended it, or −1
+    "ended_by": "B",
+    **{cause.name.lower(): "I" for cause in Cause},  # ms of the wait, by cause
+}
+
+_TURNS = frozenset(
+    {
+        changes.ChunkSelected, changes.ChunkAccumulated, changes.StepFinishing, changes.StepClosed,
+        changes.WeightsSynced, changes.RunCompleted, changes.RunStopped,
+    }
+)  # fmt: skip
+"""Moves that the trainer's phase turns with."""
+
+
+class Phases:
+    """The trainer's phases, its closed steps, and its waits."""
+
+    def __init__(self) -> None:
+        self.rows = Columns(PHASE_COLUMNS)
+        self.closings = Columns(CLOSING_COLUMNS)
+        self.waits = Columns(WAIT_COLUMNS)
+        self.now: tuple[TrainerState, int, int] | None = None
+        """Phase, step, and since when; None until it is known."""
+        self._finishing = NOT_YET
+        self._causes = [0] * len(Cause)
+        """Of the wait that goes on."""
+
+    def begin(self, step: int, now: int) -> None:
+        """The run begins, or goes on, with this step."""
+        self.now = (TrainerState.ASSEMBLING, step, now)
+
+    def waited(self, cause: Cause, for_ms: int) -> None:
+        """The trainer has been assembling, for this cause."""
+        self._causes[cause] += for_ms
+
+    def transition(self, now: int, transition: Transition) -> None:
+        """One applied event."""
+        for move in transition.moves:
+            if type(move) not in _TURNS:
+                continue
+            match move:
+                case changes.ChunkSelected(step):
+                    self._turn(now, TrainerState.TRAINING, step, transition)
+                case changes.ChunkAccumulated(step):
+                    self._turn(now, TrainerState.ASSEMBLING, step, transition)
+                case changes.StepFinishing(step):
+                    self._finishing = now
+                    self._turn(now, TrainerState.FINISHING, step, transition)
+                case changes.StepClosed(step, selected, charged, short):
+                    self.closings.append(step, selected, charged, short, self._finishing, now, NOT_YET)
+                    self._finishing = NOT_YET
+                    self._turn(now, TrainerState.SYNCING, step, transition)
+                case changes.WeightsSynced(version):
+                    if len(self.closings):
+                        self.closings["synced"][-1] = now
+                    self._turn(now, TrainerState.ASSEMBLING, version, transition)
+                case changes.RunCompleted() | changes.RunStopped():
+                    self.finish(now)
+                    self.now = None
+
+    def finish(self, now: int) -> None:
+        """The trace is over; what goes on is written down up to here."""
+        if self.now is not None and self.now[2] < now:
+            self._close(now, GOES_ON, NONE)
+
+    def _turn(self, now: int, phase: TrainerState, step: int, transition: Transition) -> None:
+        if self.now is not None and self.now[2] < now:
+            event = transition.event
+            ended_by = _NUMBER.get(type(event), len(ENDED_BY))
+            prompt = event.attempt.prompt if isinstance(event, GroupFinished | GroupFailed | BackoffOver) else NONE
+            self._close(now, ended_by, prompt)
+        self.now = (phase, step, now)
+
+    def _close(self, now: int, ended_by: int, prompt: int) -> None:
+        assert self.now is not None, "only what began is closed"
+        phase, step, since = self.now
+        self.rows.append(step, phase, since, now)
+        if phase is TrainerState.ASSEMBLING:
+            self.waits.append(step, since, now, prompt, ended_by, *self._causes)
+            self._causes = [0] * len(Cause)
+
+
+def cause_of(*, running: int, in_flight: int, buffered: int, max_buffered: int | None, gate_open: bool) -> Cause:
+    """What a trainer that assembles waits for, of a state in which it does."""
+    if running:
+        return Cause.ROLLOUTS
+    if in_flight:
+        return Cause.RETRIES
+    if not gate_open:
+        return Cause.GATE
+    if max_buffered is not None and buffered >= max_buffered:
+        return Cause.BUFFER
+    return Cause.NOTHING_RUNS

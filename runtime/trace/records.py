@@ -1,0 +1,123 @@
+"""Records: the lines of a trace after its header, encoded and decoded.
+
+    {"q": seq, "t": monotonic, "w": drift, "e": event, "m": [move, …], "f": [effect, …]}    a transition
+    {"q": seq, "t": monotonic, "w": drift, "n": note}                                       a note
+    {"q": seq, "t": monotonic, "w": drift, "s": snapshot, "b": steps closed before, "v": vitals}   a snapshot
+
+`t` is in seconds since the trace was opened, on the clock that never jumps. Wall time is the header's start, plus
+`t`, plus `w` milliseconds; `w` is left out where it is 0, as are `m` and `f` where nothing changed or is asked for.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+from fsm.core import Transition
+from runtime.trace.kinds import Json, plain, read_value, write_value
+from runtime.trace.notes import Note
+
+
+class TransitionRecord(NamedTuple):
+    """One applied event."""
+
+    seq: int
+    monotonic_s: float
+    """Since the trace was opened."""
+    unix_s: float
+    transition: Transition
+
+
+class NoteRecord(NamedTuple):
+    """Something that the runtime knows."""
+
+    seq: int
+    monotonic_s: float
+    unix_s: float
+    note: Note
+
+
+class SnapshotRecord(NamedTuple):
+    """The core as it was after the record before, and the vitals (`runtime.trace.vitals`)."""
+
+    seq: int
+    monotonic_s: float
+    unix_s: float
+    snapshot: Json
+    """`fsm.snapshot.snapshot`, but `closed` has only the steps closed since the snapshot record before."""
+    closed_before: int
+    """Steps closed before those."""
+    vitals: Json
+
+
+Record = TransitionRecord | NoteRecord | SnapshotRecord
+
+
+def _error(value: Any) -> Any:
+    if isinstance(value, Exception):
+        return {"type": type(value).__name__, "message": str(value)}
+    raise TypeError(f"{value!r} of type {type(value).__name__} has no place in a trace")
+
+
+encode = json.JSONEncoder(separators=(",", ":"), default=_error, check_circular=False).encode
+"""JSON in one line of ASCII: other characters, lone surrogates among them, are escaped."""
+
+
+def transition_body(transition: Transition) -> str:
+    """What a transition's line says beside its number and times."""
+    body: Json = {"e": write_value(transition.event)}
+    if transition.moves:
+        body["m"] = [write_value(move) for move in transition.moves]
+    if transition.effects:
+        body["f"] = [write_value(effect) for effect in transition.effects]
+    return encode(body)[1:-1]
+
+
+def note_body(note: Note) -> str:
+    """What a note's line says."""
+    return f'"n":{encode(write_value(note))}'
+
+
+def snapshot_body(snapshot: Json, closed_before: int, vitals: Json) -> str:
+    """What a snapshot's line says."""
+    return f'"s":{encode(snapshot)},"b":{closed_before},"v":{encode(vitals)}'
+
+
+def line(seq: int, monotonic_s: float, drift_s: float, body: str) -> str:
+    """A whole line. `drift_s` is how much farther than the monotonic clock the wall clock has come."""
+    drift_ms = round(drift_s * 1000)
+    drift = f'"w":{drift_ms},' if drift_ms else ""
+    return f'{{"q":{seq},"t":{monotonic_s:.3f},{drift}{body}}}\n'
+
+
+def decode(given: Json, started_unix_s: float) -> Record:
+    """The record of a parsed line. Raises ValueError, KeyError or TypeError for what is none."""
+    seq, monotonic_s = given["q"], given["t"]
+    unix_s = started_unix_s + monotonic_s + given.get("w", 0) / 1000
+    if "e" in given:
+        moves = tuple([read_value(move) for move in given.get("m", ())])
+        effects = tuple([read_value(effect) for effect in given.get("f", ())])
+        return TransitionRecord(seq, monotonic_s, unix_s, Transition(read_value(given["e"]), moves, effects))
+    if "n" in given:
+        return NoteRecord(seq, monotonic_s, unix_s, read_value(given["n"]))
+    return SnapshotRecord(seq, monotonic_s, unix_s, given["s"], given["b"], given["v"])
+
+
+def as_json(record: Record) -> Json:
+    """A record with all names written out."""
+    named: Json = {"seq": record.seq, "monotonic_s": record.monotonic_s, "unix_s": round(record.unix_s, 4)}
+    match record:
+        case TransitionRecord(transition=transition):
+            named["event"] = plain(transition.event)
+            named["moves"] = [plain(move) for move in transition.moves]
+            named["effects"] = [plain(effect) for effect in transition.effects]
+        case NoteRecord(note=note):
+            named["note"] = plain(note)
+        case SnapshotRecord(snapshot=snapshot, closed_before=closed_before, vitals=vitals):
+            named |= {"snapshot": snapshot, "closed_before": closed_before, "vitals": vitals}
+    return named
+
+
+def printable_json(given: Any) -> str:
+    """JSON of printable ASCII."""
+    return json.dumps(given, ensure_ascii=True).replace("\x7f", "\\u007f")

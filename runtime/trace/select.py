@@ -1,0 +1,278 @@
+"""Which records of a trace are asked for: by step, group, prompt, machine, time and kind, all of which must agree.
+
+What a question is about is first looked for in the raw lines; only lines that may matter are parsed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fsm.effects import StartRollout, TrainChunk
+from fsm.rules import changes
+from fsm.rules.changes import BatchAdmitted, GroupLost, PromptsHeldBack, StepClosed, WeightsSynced
+from runtime.metrics.step_record import StepRecord
+from runtime.trace.choose import Chooser, between, both, every, since, with_match, with_text
+from runtime.trace.kinds import BY_NAME, CODES, FIELDS
+from runtime.trace.reader import SNAPSHOT_MARK, TraceFile
+from runtime.trace.records import NoteRecord, Record, SnapshotRecord, TransitionRecord
+
+UNSTAMPED = frozenset({"ready_first", "windowed", "weight_fifo"})
+"""Samplers that stamp no target step: no rollout of theirs is for a step by name."""
+SNAPSHOT = "Snapshot"
+"""The kind of a snapshot record."""
+
+MACHINES: Mapping[str, tuple[type[Any], ...]] = {
+    "PromptGroup": (
+        changes.QueueDispatched, changes.WaitingStarted, changes.GroupCommitted, changes.RetryWaits,
+        changes.BackoffEnded, changes.GroupFiltered, changes.GroupDropped, changes.GroupReplaced, changes.GroupLost,
+        changes.ClaimFailed, changes.ChunkSelected, changes.GroupsEvicted, changes.GroupsAborted, changes.StepClosed,
+        changes.RunResumed, changes.RunRegenerated, changes.DataReplaced,
+    ),
+    "StepAssembly": (
+        changes.ChunkSelected, changes.ClaimFailed, changes.GroupLost, changes.StepFinishing, changes.StepClosed,
+    ),
+    "ShortfallLedger": (
+        changes.GroupLost, changes.StepClosed, changes.RunResumed, changes.RunRegenerated, changes.DataReplaced,
+    ),
+    "SparePool": (
+        changes.PromptsHeldBack, changes.GroupReplaced, changes.BatchAdmitted, changes.RunRegenerated,
+        changes.DataReplaced,
+    ),
+    "AdmissionGate": (changes.GateMoved, changes.BatchAdmitted, changes.RunRegenerated, changes.DataReplaced),
+    "Trainer": (
+        changes.ChunkSelected, changes.ChunkAccumulated, changes.StepFinishing, changes.StepClosed,
+        changes.WeightsSynced,
+    ),
+    "Source": (
+        changes.PromptsHeldBack, changes.BatchAdmitted, changes.SourceExhausted, changes.RunRegenerated,
+        changes.DataReplaced,
+    ),
+    "Run": (changes.RunResumed, changes.RunRegenerated, changes.DataReplaced, changes.RunCompleted, changes.RunStopped),
+}  # fmt: skip
+"""Per machine the moves that move it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked for. None: anything."""
+
+    step: int | None = None
+    """While the step was assembled, trained, finished and synced; and what became before of the groups in it."""
+    group: int | None = None
+    """The life of a slot: its attempts, retries and replacements, until it is trained or lost."""
+    prompt: int | None = None
+    machine: str | None = None
+    """A key of MACHINES."""
+    since_s: float | None = None
+    """On the trace's monotonic clock."""
+    kind: str | None = None
+    """Name of an event, move, effect or note; or Snapshot."""
+
+
+class NotInTrace(Exception):
+    """What is asked for is not in the trace."""
+
+
+Wanted = Callable[[Record], bool]
+
+
+def select(trace: TraceFile, question: Question) -> Iterator[Record]:
+    """The records that a question asks for, in order. Raises TraceUnreadable and NotInTrace."""
+    choose, wanted = matcher(trace, question)
+    for record in trace.records(choose):
+        if wanted(record):
+            yield record
+
+
+def matcher(trace: TraceFile, question: Question) -> tuple[Chooser, Wanted]:
+    """Which lines to parse, and whether a record is asked for. Raises TraceUnreadable and NotInTrace."""
+    choosers: list[Chooser] = []
+    """From the one that leaves fewest lines on; the first is enough, since the tests decide."""
+    tests: list[Wanted] = []
+    if question.prompt is not None:
+        choosers.append(_naming([question.prompt]))
+        tests.append(_about([question.prompt]))
+    if question.group is not None:
+        prompts = _prompts_of_slot(trace, question.group)
+        choosers.append(_naming(prompts))
+        tests.append(_about(prompts))
+    if question.step is not None:
+        choose, test = _step(trace, question.step)
+        choosers.append(choose)
+        tests.append(test)
+    if question.kind is not None:
+        choosers.append(with_text([_kind_text(question.kind)]))
+        tests.append(_kind(question.kind))
+    if question.machine is not None:
+        kinds = frozenset(MACHINES[question.machine])
+        choosers.append(with_text([_text(kind) for kind in kinds]))
+        tests.append(lambda record: any(type(move) in kinds for move in _moves(record)))
+    choose = choosers[0] if choosers else every
+    if question.since_s is not None:
+        choose = since(question.since_s, choose)
+        tests.append(_since(question.since_s))
+    return choose, lambda record: all(test(record) for test in tests)
+
+
+def _text(kind: type[Any]) -> bytes:
+    """How a value of a kind begins."""
+    return b'["' + CODES[kind].encode() + b'"'
+
+
+def _kind_text(name: str) -> bytes:
+    return SNAPSHOT_MARK if name == SNAPSHOT else _text(BY_NAME[name])
+
+
+def _kind(name: str) -> Wanted:
+    if name == SNAPSHOT:
+        return lambda record: isinstance(record, SnapshotRecord)
+    kind = BY_NAME[name]
+    return lambda record: any(type(value) is kind for value in _values(record))
+
+
+def _since(since_s: float) -> Wanted:
+    return lambda record: record.monotonic_s >= since_s
+
+
+def _values(record: Record) -> tuple[Any, ...]:
+    match record:
+        case TransitionRecord(transition=transition):
+            return transition.event, *transition.moves, *transition.effects
+        case NoteRecord(note=note):
+            return (note,)
+    return ()
+
+
+def _moves(record: Record) -> tuple[Any, ...]:
+    return record.transition.moves if isinstance(record, TransitionRecord) else ()
+
+
+def _naming(prompts: list[int]) -> Chooser:
+    """Lines with an attempt, selected group, note or claim of the prompts, or that admit or clear one of them.
+
+    A prompt that isn't the first of those cleared together is found by the record that selected or trained it.
+    """
+    numbers = b"|".join(b"%d" % prompt for prompt in prompts)
+    pattern = re.compile(
+        rb'\[(?:"(?:GR|CU)",(?:' + numbers + rb")|(?:" + numbers + rb"))[,\]]"
+        rb'|\["(?:ba|hb)",(\d+),(?:-?\d+,-?\d+,)?(-?\d+)'
+        rb'|\["CR",\[([0-9,]+)\]'
+    )
+    asked = frozenset(prompts)
+
+    def keep(match: re.Match[bytes]) -> bool:
+        if match[3] is not None:
+            return any(int(prompt) in asked for prompt in match[3].split(b","))
+        if match[1] is None:
+            return True
+        groups, first = int(match[1]), int(match[2])
+        return any(first <= prompt < first + groups for prompt in prompts)
+
+    return with_match(pattern, keep)
+
+
+def _about(prompts: list[int]) -> Wanted:
+    """Records that name one of the prompts, or admit it."""
+    asked = frozenset(prompts)
+    return lambda record: any(_names(value, asked) for value in _values(record))
+
+
+def _names(value: Any, asked: frozenset[int]) -> bool:
+    if isinstance(value, BatchAdmitted | PromptsHeldBack):
+        first = value.first_prompt
+        return first >= 0 and any(first <= prompt < first + value.groups for prompt in asked)
+    if isinstance(value, TrainChunk):
+        return any(group.prompt in asked for group in value.groups)
+    if isinstance(value, StepRecord):
+        return False
+    fields = FIELDS[CODES[type(value)]]
+    if "attempt" in fields:
+        return value.attempt.prompt in asked
+    if "attempts" in fields:
+        return any(attempt.prompt in asked for attempt in value.attempts)
+    if "prompts" in fields:
+        return any(prompt in asked for prompt in value.prompts)
+    return "prompt" in fields and value.prompt in asked
+
+
+def _prompts_of_slot(trace: TraceFile, slot: int) -> list[int]:
+    """Every prompt that was ever started in a slot, in order."""
+    pattern = re.compile(rb'\["SR",\[[0-9,]+\],%d,' % slot)
+    found: dict[int, None] = {}
+    for line in trace.lines(with_match(pattern)):
+        for value in _values(trace.parse(line)):
+            if isinstance(value, StartRollout) and value.slot == slot:
+                found[value.attempt.prompt] = None
+    if not found:
+        raise NotInTrace(f"{trace.path} has no rollout in slot {slot}: --group takes the slot of a StartRollout")
+    return list(found)
+
+
+def _step(trace: TraceFile, step: int) -> tuple[Chooser, Wanted]:
+    """From the close of the step before to the sync of this one; and what names its groups, stamps or charges it."""
+    first, last, prompts = _span(trace, step)
+    about = _about(prompts)
+
+    def wanted(record: Record) -> bool:
+        if first <= record.seq <= last:
+            return True
+        if isinstance(record, SnapshotRecord) or record.seq > last:
+            return False
+        return about(record) or any(_is_for(value, step) for value in _values(record))
+
+    charged = with_text([_text(GroupLost) + b",%d]" % step])
+    stamped = with_match(re.compile(rb'\["SR",\[[0-9,]+\],[0-9]+,%d,' % step))
+    before = charged if trace.header["config"]["async_rl"]["sampler"]["name"] in UNSTAMPED else both(charged, stamped)
+    return between(first, last, both(_naming(prompts), before) if prompts else before), wanted
+
+
+def _is_for(value: Any, step: int) -> bool:
+    if isinstance(value, StartRollout):
+        return value.target_step == step
+    return isinstance(value, GroupLost) and value.charged_step == step
+
+
+def _span(trace: TraceFile, step: int) -> tuple[int, int, list[int]]:
+    """First and last record while a step was the trainer's, and the prompts selected into it.
+
+    The first is that after the close of the step before, or the first of the trace; the last that in which its weights
+    were synced, or the last of the trace.
+    """
+    first, last = -1, 1 << 62
+    prompts: list[int] = []
+    edges = (
+        _text(StepClosed) + b",%d," % (step - 1),
+        _text(WeightsSynced) + b",%d]" % (step + 1),
+        _text(TrainChunk) + b",%d," % step,
+    )
+    for line in trace.lines(with_text(edges)):
+        record = trace.parse(line)
+        for value in _values(record):
+            if isinstance(value, StepClosed) and value.step == step - 1:
+                first = record.seq + 1
+            elif isinstance(value, WeightsSynced) and value.version == step + 1:
+                last = record.seq
+            elif isinstance(value, TrainChunk) and value.step == step:
+                prompts += [group.prompt for group in value.groups]
+    if first < 0:
+        begins = _first_step(trace)
+        if step != begins:
+            raise NotInTrace(
+                f"{trace.path} has nothing of step {step}: it begins with step {begins}, or ends before it"
+            )
+        first = 0
+    return first, last, prompts
+
+
+def _first_step(trace: TraceFile) -> int:
+    """The step that was open when the trace began."""
+    for line in trace.lines(with_text([_text(StepClosed)])):
+        for value in _values(trace.parse(line)):
+            if isinstance(value, StepClosed):
+                return value.step
+    saved = trace.header["snapshot"]
+    step: int = 0 if saved is None else saved["state"]["trainer"][1]
+    return step

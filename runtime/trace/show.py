@@ -1,0 +1,118 @@
+"""Records as rows of a table and as plain lines. Whatever they hold, it is shown as text."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NamedTuple
+
+from fsm.state import NONE, GroupClass
+from runtime.metrics.step_record import StepRecord
+from runtime.trace.kinds import CODES, FIELDS, PARTS
+from runtime.trace.records import NoteRecord, Record, SnapshotRecord, TransitionRecord
+
+WIDEST_TEXT = 300
+"""Characters of one text that are shown; `--json` has it whole."""
+_CLASS_WORDS = {
+    "target_step": "step ",
+    "bucket": "bucket ",
+    "start_weight": "w",
+    "replacements": "r",
+    "label": "label ",
+}
+
+
+class Row(NamedTuple):
+    """One record, as it is shown."""
+
+    seq: int
+    time: str
+    """Seconds since the trace was opened."""
+    clock: str
+    """Wall time of this place."""
+    what: str
+    """The event, or the note."""
+    changed: str
+    """Moves, a line each."""
+    effects: str
+    """A line each."""
+
+
+def row(record: Record) -> Row:
+    """A record as it is shown: printable text."""
+    at = f"{record.monotonic_s:.3f}"
+    clock = time.strftime("%H:%M:%S", time.localtime(record.unix_s)) + f".{int(record.unix_s * 1000) % 1000:03d}"
+    match record:
+        case TransitionRecord(transition=transition):
+            changed = "\n".join(describe(move) for move in transition.moves)
+            effects = "\n".join(describe(effect) for effect in transition.effects)
+            return Row(record.seq, at, clock, describe(transition.event), changed, effects)
+        case NoteRecord(note=note):
+            return Row(record.seq, at, clock, f"· {describe(note)}", "", "")
+        case SnapshotRecord(snapshot=snapshot):
+            version = snapshot["state"]["trainer"][1]
+            return Row(record.seq, at, clock, f"· Snapshot at version {version}", "", "")
+
+
+def plain_line(record: Record) -> str:
+    """A record on one line."""
+    shown = row(record)
+    parts = [f"{shown.seq:>8} {shown.time:>11} {shown.clock}  {shown.what}"]
+    parts += [shown.changed.replace("\n", "; "), shown.effects.replace("\n", "; ")]
+    return "  →  ".join(part for part in parts if part)
+
+
+def describe(value: Any) -> str:
+    """An event, move, effect or note in short: its name, and its fields."""
+    if isinstance(value, StepRecord):
+        known = {"step": value.step, "reward": value.reward, "zero_variance_fraction": value.zero_variance_fraction}
+        return " ".join(["StepRecord", *(f"{name}={_brief(item)}" for name, item in known.items())])
+    names = FIELDS[CODES[type(value)]]
+    shown = [_field(name, item) for name, item in zip(names, value, strict=True)]
+    return " ".join([type(value).__name__, *(part for part in shown if part)])
+
+
+def _field(name: str, item: Any) -> str:
+    if type(item).__name__ == "Attempt":
+        return _brief(item)
+    if isinstance(item, GroupClass):
+        return _brief(item) if name == "group_class" else f"{name}={_brief(item)}"
+    if item is None or (name in ("target_step", "bucket", "charged_step", "first_prompt") and item == NONE):
+        return ""
+    return f"{name}={_brief(item)}"
+
+
+def _brief(item: Any) -> str:
+    kind = type(item)
+    if kind.__name__ == "Attempt":
+        return f"prompt {item.prompt} #{item.dispatch}"
+    if kind is GroupClass:
+        return _class(item)
+    if kind.__name__ in PARTS:
+        names = PARTS[kind.__name__]
+        return "(" + " ".join(f"{name}={_brief(part)}" for name, part in zip(names, item, strict=True)) + ")"
+    if isinstance(item, tuple):
+        return "[" + ", ".join(_brief(part) for part in item) + "]"
+    if isinstance(item, float):
+        return f"{item:.4g}"
+    if isinstance(item, bool):
+        return "yes" if item else "no"
+    return printable(str(item))
+
+
+def _class(group_class: GroupClass) -> str:
+    parts = [
+        f"{_CLASS_WORDS[name]}{value}"
+        for name, value, default in zip(GroupClass._fields, group_class, GroupClass(), strict=True)
+        if value != default
+    ]
+    return "(" + ", ".join(parts or ["waits" if group_class.start_weight == NONE else "no stamp"]) + ")"
+
+
+def printable(text: str, *, widest: int = WIDEST_TEXT) -> str:
+    """Text without anything that a terminal acts on: the rest is escaped, and what is long is cut."""
+    cut = len(text) - widest
+    shown = "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in text[:widest]
+    )
+    return f"{shown}… ({cut:,} more)" if cut > 0 else shown

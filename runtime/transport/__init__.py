@@ -1,0 +1,1 @@
+"""What crosses processes: prompt groups and weights."""

@@ -1,0 +1,108 @@
+"""A generation worker's side of the broadcast."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import uuid4
+
+import numpy as np
+import torch
+
+from runtime.settings import CollectiveSyncConfig
+from runtime.transport.collective.bundle import Bytes, Manifest, views
+from runtime.transport.collective.group import Group, PostBox
+from runtime.transport.collective.meeting import (
+    MANIFEST,
+    TRAINER_QUEUE,
+    Backend,
+    Failed,
+    Got,
+    Invite,
+    Join,
+    MeetingPoint,
+    Refuse,
+    WeightSyncFailed,
+    queue_of,
+)
+from runtime.transport.publication import Fetched, Publication
+
+
+class CollectiveReceiver:
+    """Joins, receives, and joins again where a round broke off; the trainer decides when that is of no use."""
+
+    def __init__(self, seat: str, config: CollectiveSyncConfig, backend: Backend, host: str) -> None:
+        """`host` is the address of this machine, where gloo listens."""
+        self._seat = seat
+        self._life = f"{seat}-{uuid4().hex}"
+        self._config = config
+        self._backend = backend
+        self._host = host
+        self._box: PostBox | None = None
+        self._manifest: Manifest
+        self._buffer: Bytes
+        self._group: Group | None = None
+        self._group_number = -1
+
+    async def fetch(self, publication: Publication) -> Fetched:
+        """See WeightFetcher. In a thread, so that generation goes on; one at a time.
+
+        The arrays lie in one buffer, which the next fetch overwrites.
+        """
+        return await asyncio.to_thread(self._fetch, publication.payload)
+
+    def close(self) -> None:
+        """Leave the group."""
+        if self._group is not None:
+            self._group.close()
+            self._group = None
+
+    def _fetch(self, place: MeetingPoint) -> Fetched:
+        box = self._open(place)
+        while True:
+            invite = self._join(box, place)
+            try:
+                self._receive(box, invite)
+            except RuntimeError as error:  # gloo and NCCL raise nothing more exact where a peer is gone
+                self.close()
+                box.send(TRAINER_QUEUE, Failed(self._life, invite.round, f"{type(error).__name__}: {error}"))
+            else:
+                box.send(TRAINER_QUEUE, Got(self._life, invite.round))
+                return Fetched(views(self._buffer, self._manifest), invite.version)
+
+    def _open(self, place: MeetingPoint) -> PostBox:
+        """Connect, and make room, at the first fetch."""
+        if self._box is None:
+            self._box = PostBox(place, self._config.transfer_timeout_s)
+            self._manifest = Manifest.from_json(self._box.store.get(MANIFEST))
+            self._buffer = np.zeros(self._manifest.size, dtype=np.uint8)
+        return self._box
+
+    def _join(self, box: PostBox, place: MeetingPoint) -> Invite:
+        """Ask for the newest weights, and wait until all who have to be there are."""
+        # A round that is under way takes three timeouts at most: to connect, to send, to be confirmed.
+        patience_s = self._config.join_timeout_s + 3 * self._config.transfer_timeout_s
+        box.send(TRAINER_QUEUE, Join(self._seat, self._life))
+        answer = box.take(queue_of(self._life), patience_s)
+        if isinstance(answer, Refuse):
+            raise WeightSyncFailed(answer.error)
+        if not isinstance(answer, Invite):
+            raise WeightSyncFailed(
+                f"{self._seat} asked the trainer at {place.host}:{place.port} for weights and got "
+                f"{answer or 'no answer'} within {patience_s:g} s"
+            )
+        return answer
+
+    def _receive(self, box: PostBox, invite: Invite) -> None:
+        if self._group is None or self._group_number != invite.group:
+            self.close()
+            self._group = Group(
+                box.store,
+                invite.group,
+                invite.rank,
+                invite.members,
+                backend=self._backend,
+                host=self._host,
+                timeout_s=self._config.transfer_timeout_s,
+            )
+            self._group_number = invite.group
+        self._group.broadcast(torch.from_numpy(self._buffer))

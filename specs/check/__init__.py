@@ -1,0 +1,1 @@
+"""What `evenstep check` explores of a configuration, and how it tells of it."""

@@ -1,0 +1,217 @@
+"""A counterexample with prompts instead of classes: the moves of a scenario that make the real core do the same.
+
+An answer of the checker names a class. Here the real core is driven along (`specs.scenarios.world.World`), and the
+first dispatched group of the class gives the answer. After every move the counts must be those of the counterexample.
+
+The checker lets the world decide whether a failed attempt is followed by another; a real run has budgets (L7). So the
+budgets of attempts are chosen such that the story can happen. Some stories fit none: `Untold` says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from fsm.config.parse import RunConfig, parse_config
+from fsm.errors import EvenstepError
+from fsm.events import FailureKind, GroupRecord
+from fsm.groups.roster import Group
+from fsm.samplers.protocol import LabellingSampler
+from fsm.state import GroupClass, State
+from specs.check.cases import Case, laws_in
+from specs.checker.explore import Result
+from specs.counterexample import replay
+from specs.model import CORE, Answer, CrashFrom, canonical
+from specs.properties.kinds import REFUSED
+from specs.scenarios.world import World, WorldMistake
+
+_BACKOFF_S = 1_000.0
+_ATTEMPTS = (1, 2, 3, 4)
+"""Budgets of infra attempts that are tried; a story rarely retries more often."""
+_ENOUGH_ATTEMPTS = 1_000
+
+
+class Untold(Exception):
+    """The story cannot be told with prompts. The message says why."""
+
+
+class Told(NamedTuple):
+    """One answer with prompts."""
+
+    answer: Answer
+    prompt: int | None
+    """The prompt that it is about, where it is about a group."""
+    moves: tuple[Any, ...]
+    """As a scenario file has them."""
+
+
+class Concrete(NamedTuple):
+    """A counterexample that the real core has followed to its end."""
+
+    config: dict[str, Any]
+    """The `config` of a scenario."""
+    num_prompts: int
+    told: tuple[Told, ...]
+    world: World
+    """At the end."""
+
+
+def concrete(case: Case, result: Result) -> Concrete:
+    """The counterexample with prompts. Raises Untold."""
+    if result.broken == REFUSED:
+        raise Untold("its last answer makes the core raise an error, after which there is no state to expect")
+    laws = laws_in(case)
+    states = [told.situation.state for told in replay(laws, case.world, CORE, result.counterexample)]
+    reasons: list[str] = []
+    for config in _budgets(case.scaled.config, {answer.name for answer in result.counterexample}):
+        world = World(config, case.scaled.num_prompts, check_setup=False)
+        try:
+            told = tuple(_follow(world, result.counterexample, states, case.world.crash))
+        except Untold as reason:
+            reasons.append(str(reason))
+            continue
+        return Concrete(document_of(config), case.scaled.num_prompts, told, world)
+    raise Untold(reasons[-1])
+
+
+def _budgets(config: RunConfig, names: Iterable[str]) -> Iterator[RunConfig]:
+    """The configuration with every budget of attempts that is tried, and with the backoff that the story needs."""
+    answers = set(names)
+    document = config.model_dump(include={"grpo", "async_rl", "loss_fn"})
+    failure = document["async_rl"]["rollout_failure"]
+    failure["max_data_attempts_per_prompt"] = 1 if "skip" in answers else _ENOUGH_ATTEMPTS
+    backs_off = "back_off" in answers
+    failure["backoff_base_s"] = failure["max_backoff_s"] = _BACKOFF_S if backs_off else 0.0
+    budgets = _ATTEMPTS if "drop" in answers else (_ENOUGH_ATTEMPTS,)
+    for attempts in budgets:
+        failure["max_infra_attempts_per_prompt"] = attempts
+        yield parse_config(document, check=False)
+
+
+def document_of(config: RunConfig) -> dict[str, Any]:
+    """The configuration as a scenario file has it: what differs from the defaults, under which backoff is 0."""
+    document = config.model_dump(include={"grpo", "async_rl"})
+    defaults = RunConfig().model_dump(include={"grpo", "async_rl"})
+    defaults["async_rl"]["rollout_failure"]["backoff_base_s"] = 0.0
+    sampler = document["async_rl"].pop("sampler")
+    options = sampler.pop("options", {})
+    defaults["async_rl"].pop("sampler")
+    changed = _differs(document, defaults)
+    changed.setdefault("async_rl", {})["sampler"] = {**sampler, **options}
+    return changed
+
+
+def _differs(document: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in document.items():
+        if isinstance(value, dict):
+            inner = _differs(value, defaults[key])
+            if inner:
+                found[key] = inner
+        elif value != defaults[key]:
+            found[key] = value
+    return found
+
+
+def _follow(world: World, answers: Iterable[Answer], states: Iterable[State], crash: CrashFrom) -> Iterator[Told]:
+    """Drive the world along. Raises Untold where it cannot follow, or where the counts differ."""
+    for number, (answer, state) in enumerate(zip(answers, states, strict=True), start=1):
+        try:
+            told = _give(world, answer, crash)
+        except (WorldMistake, EvenstepError) as mistake:
+            raise Untold(f"answer {number}, {answer.name}: {mistake}") from mistake
+        if canonical(world.core.state) != canonical(state):
+            raise Untold(f"after answer {number}, {answer.name}, the real run is in another state than the counts")
+        yield told
+
+
+def _give(world: World, answer: Answer, crash: CrashFrom) -> Told:
+    """One answer to the real core."""
+    if answer.group_class is not None:
+        return _give_group(world, answer, answer.group_class)
+    match answer.name:
+        case "crash":
+            if crash is CrashFrom.OWN_SNAPSHOT:
+                world.checkpoint()
+                world.crash()
+                return Told(answer, None, ("checkpoint", "crash"))
+            world.crash()
+        case "save":
+            world.checkpoint()
+            return Told(answer, None, ("checkpoint",))
+        case "chunk_trained":
+            world.chunk_trained()
+        case "step_finished":
+            world.step_finished()
+        case "weights_synced":
+            world.weights_synced()
+    return Told(answer, None, (answer.name,))
+
+
+def _give_group(world: World, answer: Answer, group_class: GroupClass) -> Told:
+    """An answer about a group: the first dispatched one of its class that may give it."""
+    roster = world.core.book.roster
+    failure = world.config.async_rl.rollout_failure
+    last = failure.max_infra_attempts_per_prompt - 1
+    match answer.name:
+        case "end_backoff":
+            prompt = _first(roster.backing_off.values(), group_class).prompt
+            due_s = next(due for due, attempt in world.backoffs if attempt.prompt == prompt)
+            return _tick(world, answer, prompt, due_s - world.now_s)
+        case "claim_failed":
+            prompt = _first(roster.chunk.values(), group_class).prompt
+            world.claim_failed(prompt)
+            return Told(answer, prompt, ({"claim_failed": [prompt]},))
+        case "late":
+            groups = [*roster.waiting.values(), *roster.backing_off.values()]
+            prompt = _first(groups, group_class).prompt
+            world.late(prompt)
+            return Told(answer, prompt, ({"late": [prompt]},))
+    running = list(roster.running.get(group_class, {}).values())
+    match answer.name:
+        case "drop":
+            fits = [group for group in running if group.infra_failures == last]
+        case "back_off":
+            fits = [group for group in running if group.infra_failures < last]
+        case _:
+            fits = running
+    prompt = _first(fits, group_class).prompt
+    return _finish(world, answer, prompt)
+
+
+def _finish(world: World, answer: Answer, prompt: int) -> Told:
+    """The attempt of a prompt is over."""
+    match answer.name:
+        case "commit":
+            record = GroupRecord(prompt, completion_tokens=0, reward_mean=0.5, reward_std=0.5)
+            sampler = world.setup.sampler
+            label = sampler.label(record) if isinstance(sampler, LabellingSampler) else 0
+            if label != answer.label:
+                raise Untold(f"a group of label {answer.label} commits, and in a scenario all have label {label}")
+            world.commit(prompt)
+        case "filter":
+            world.filter(prompt)
+        case "retry" | "skip":
+            world.fail(prompt, FailureKind.DATA)
+            return Told(answer, prompt, ({"fail": {"prompt": prompt, "kind": "data"}},))
+        case "back_off":
+            # Backoffs must not end together: a tick ends all that are due.
+            world.tick(1.0)
+            world.fail(prompt, FailureKind.INFRA)
+            return Told(answer, prompt, ({"tick": 1.0}, {"fail": {"prompt": prompt, "kind": "infra"}}))
+        case "drop":
+            world.fail(prompt, FailureKind.INFRA)
+            return Told(answer, prompt, ({"fail": {"prompt": prompt, "kind": "infra"}},))
+    return Told(answer, prompt, ({answer.name: [prompt]},))
+
+
+def _first(groups: Iterable[Group], group_class: GroupClass) -> Group:
+    for group in groups:
+        if group.group_class == group_class:
+            return group
+    raise Untold(f"no group of {group_class} can give the answer with one budget of attempts for all prompts")
+
+
+def _tick(world: World, answer: Answer, prompt: int, seconds: float) -> Told:
+    world.tick(seconds)
+    return Told(answer, prompt, ({"tick": seconds},))

@@ -1,0 +1,108 @@
+"""From a state that a run is really in: can the step being assembled still close?
+
+`outlook` goes on from that state by the core's own functions. First everything in flight is answered and kept, and
+the trainer answers too: of a run that is well this closes the step. Where it ends in a state in which nothing can
+happen any more, every other continuation is tried, up to a bound: losses, retries, unreadable groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from fsm.machines.table import fire
+from fsm.rules.changes import Move, RunCompleted, StepClosed
+from fsm.rules.laws import Laws
+from fsm.state import GroupClass, State, is_over
+from fsm.values import pages
+from specs.model import CORE, CORE_FAULTS, Answer, CrashFrom, World, after, canonical
+
+KIND = World(fails=False, backs_off=False, claims_fail=False, late=False, crash=CrashFrom.NOTHING)
+"""Nothing fails."""
+ANY = World(fails=True, backs_off=False, claims_fail=True, late=False, crash=CrashFrom.NOTHING)
+"""Everything that brings a run on. A backoff brings it nowhere that a retry at once does not."""
+
+_ANSWERS_MAX = 50_000
+"""Answers after which a run in which all is kept is given up on."""
+
+
+class Outlook(NamedTuple):
+    """What can become of the step."""
+
+    closes: bool | None
+    """A continuation closes it, or ends the run; None where the bound was hit before one was found."""
+    states: int
+    """States that were gone through."""
+    dead_end: State | None
+    """Where the run ends up if all that is in flight is kept and the step does not close by that; else None."""
+
+
+def outlook(state: State, laws: Laws, held: Mapping[GroupClass, int], states_max: int) -> Outlook:
+    """Whether the step being trained can close.
+
+    Args:
+        state: Any state of a run that is not over.
+        laws: Of the run; rules are fired from the tables, whatever it fires them by.
+        held: Per running class the attempts that never answer.
+        states_max: Where the search among all continuations gives up.
+    """
+    laws = laws._replace(fire=fire)
+    try:
+        state, done = CORE.settle(state, laws)
+        if _ends(state, done):
+            return Outlook(True, 1, None)
+        end = _kept(state, laws, held)
+    except CORE_FAULTS:
+        return Outlook(None, 1, None)
+    if end is None or is_over(end):
+        return Outlook(True, 1, None)
+    if next(_answers(end, laws, held, KIND), None) is not None:
+        return Outlook(None, 1, None)
+    found, states = _search(state, laws, held, states_max)
+    return Outlook(found, states, end)
+
+
+def _ends(state: State, done: list[Move]) -> bool:
+    return is_over(state) or any(isinstance(move, StepClosed) for move in done)
+
+
+def _kept(state: State, laws: Laws, held: Mapping[GroupClass, int]) -> State | None:
+    """Where the run ends up if all that may answer is kept; None where the step closes on the way."""
+    for _ in range(_ANSWERS_MAX):
+        given = next(_answers(state, laws, held, KIND), None)
+        if given is None:
+            break
+        state, done = after(state, laws, given)
+        if _ends(state, done):
+            return None
+    return state
+
+
+def _search(state: State, laws: Laws, held: Mapping[GroupClass, int], states_max: int) -> tuple[bool | None, int]:
+    """Whether any continuation closes the step, and how many states were gone through."""
+    seen = {canonical(state)}
+    pending = [state]
+    while pending:
+        here = pending.pop()
+        for given in _answers(here, laws, held, ANY):
+            try:
+                there, done = after(here, laws, given)
+            except CORE_FAULTS:
+                continue
+            if any(isinstance(move, StepClosed | RunCompleted) for move in done):
+                return True, len(seen)
+            there = canonical(there)
+            if there not in seen and not is_over(there):  # a run that a failure stops closes no step
+                if len(seen) >= states_max:
+                    return None, len(seen)
+                seen.add(there)
+                pending.append(there)
+    return False, len(seen)
+
+
+def _answers(state: State, laws: Laws, held: Mapping[GroupClass, int], world: World) -> Iterator[Answer]:
+    for given in CORE.possible(state, laws, world):
+        group_class = given.group_class
+        kept_back = 0 if group_class is None else held.get(group_class, 0)
+        if not kept_back or given.name == "end_backoff" or pages.get(state.running, group_class, 0) > kept_back:
+            yield given

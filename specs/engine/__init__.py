@@ -1,0 +1,1 @@
+"""The arrays and memories behind `specs.checker.explore`."""

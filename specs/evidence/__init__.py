@@ -1,0 +1,1 @@
+"""What docs/assurance.md rests on: proofs, mutants, twins and the configuration matrix."""

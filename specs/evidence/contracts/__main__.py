@@ -1,0 +1,58 @@
+"""`python -m specs.evidence.contracts [JOBS]`: proves all, prints a table, and exits with 1 unless all is as it must
+be."""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+
+from rich.console import Console
+from rich.table import Table
+
+from specs.evidence.contracts.obligation import Refutation, Verdict
+from specs.evidence.contracts.prove import Report, prove_all, refute_all
+
+
+def table_of(report: Report) -> Table:
+    """One line an obligation: verdict, seconds, twins refuted, and what is wrong or explained."""
+    table = Table("obligation", "rules", "verdict", "seconds", "twins refuted", "remarks")
+    twins: dict[str, list[Refutation]] = defaultdict(list)
+    for refutation in report.refutations:
+        twins[refutation.name].append(refutation)
+    for proof in report.proofs:
+        refuted = [twin for twin in twins[proof.name] if twin.verdict is Verdict.REFUTED]
+        remarks = [proof.counterexample] if proof.counterexample else []
+        remarks += [
+            f"{twin.fault}: {twin.verdict.value}" + (f", {twin.harmless}" if twin.harmless else "")
+            for twin in twins[proof.name]
+            if twin.verdict is not Verdict.REFUTED or twin.harmless
+        ]
+        table.add_row(
+            proof.name,
+            " ".join(proof.implements),
+            proof.verdict.value,
+            f"{proof.seconds:.1f}",
+            f"{len(refuted)} of {len(twins[proof.name])}",
+            "; ".join(remarks),
+        )
+    return table
+
+
+def main(jobs: int) -> int:
+    """0 where every obligation is confirmed and every twin is refuted or explained, else 1."""
+    report = Report(prove_all(jobs=jobs), refute_all(jobs=jobs))
+    confirmed = sum(1 for proof in report.proofs if proof.verdict is Verdict.CONFIRMED)
+    refuted = sum(1 for twin in report.refutations if twin.verdict is Verdict.REFUTED)
+    explained = sum(1 for twin in report.refutations if twin.harmless and twin.is_as_expected)
+    seconds = sum(proof.seconds for proof in report.proofs) + sum(twin.seconds for twin in report.refutations)
+    console = Console()
+    console.print(table_of(report))
+    console.print(
+        f"{confirmed} of {len(report.proofs)} obligations confirmed; {refuted} of {len(report.refutations)} wrong "
+        f"twins refuted, {explained} explained; {seconds:.0f} s in all, by {jobs} at a time"
+    )
+    return 0 if report.holds else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 1))

@@ -1,0 +1,105 @@
+"""CrossHair, through its API: one verdict a question.
+
+Its contracts on classes and its command are not used: the first confirm wrong code, and the second exits with 0 on
+"not confirmed". What an obligation assumes is checked in the body rather than as a precondition, in which CrossHair
+takes an exception for "does not apply"; whether anything meets it is a question of its own.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from enum import Enum
+from time import perf_counter
+
+from crosshair.condition_parser import POSTCONDITION, ConditionExpr, Conditions
+from crosshair.core import ConditionCheckable
+from crosshair.core_and_libs import AnalysisMessage, MessageType, run_checkables
+from crosshair.fnutil import FunctionInfo
+from crosshair.options import DEFAULT_OPTIONS, AnalysisOptionSet
+
+from specs.evidence.contracts.obligation import Obligation, Proof, Verdict
+
+_VERDICTS = {
+    MessageType.CONFIRMED: Verdict.CONFIRMED,
+    MessageType.POST_FAIL: Verdict.REFUTED,
+    MessageType.EXEC_ERR: Verdict.RAISED,
+    MessageType.CANNOT_CONFIRM: Verdict.UNKNOWN,
+}
+
+
+def prove(obligation: Obligation, *, per_condition_timeout: float) -> Proof:
+    """Whether the claim follows, and whether anything meets what is assumed: else it is VACUOUS.
+
+    `per_condition_timeout` is in seconds of processor time, for each of the two questions.
+    """
+    proof = challenge(obligation, per_condition_timeout=per_condition_timeout)
+    if proof.verdict is not Verdict.CONFIRMED:
+        return proof
+    began = perf_counter()
+
+    def never_applies(*given: object) -> bool:
+        return not obligation.applies(*given)
+
+    verdict, _ = _ask(never_applies, obligation, per_condition_timeout)
+    seconds = proof.seconds + perf_counter() - began
+    if verdict is Verdict.REFUTED:
+        return proof._replace(seconds=seconds)
+    return proof._replace(verdict=Verdict.VACUOUS if verdict is Verdict.CONFIRMED else verdict, seconds=seconds)
+
+
+def challenge(obligation: Obligation, *, per_condition_timeout: float) -> Proof:
+    """Whether the claim follows from what is assumed, which is all that a wrong twin is asked."""
+    began = perf_counter()
+
+    def follows(*given: object) -> bool:
+        return not obligation.applies(*given) or obligation.holds(*given)
+
+    verdict, counterexample = _ask(follows, obligation, per_condition_timeout)
+    return Proof(obligation.name, obligation.implements, verdict, perf_counter() - began, counterexample)
+
+
+def _ask(always: Callable[..., bool], obligation: Obligation, timeout: float) -> tuple[Verdict, str]:
+    """Whether `always` is true of all arguments, and those for which it is not."""
+    signature = inspect.Signature(
+        [
+            inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=kind)
+            for name, kind in obligation.arguments.items()
+        ],
+        return_annotation=bool,
+    )
+    condition = ConditionExpr(POSTCONDITION, _returned, __file__, 1, obligation.says)
+    conditions = Conditions(always, always, [], [condition], frozenset(), signature, None, [], _described)
+    options = DEFAULT_OPTIONS.overlay(
+        AnalysisOptionSet(
+            analysis_kind=(),
+            per_condition_timeout=timeout,
+            per_path_timeout=timeout,
+            report_all=True,
+        )
+    )
+    return _verdict(run_checkables([ConditionCheckable(FunctionInfo.from_fn(always), options, conditions)]))
+
+
+def _returned(bindings: Mapping[str, object]) -> bool:
+    return bool(bindings["__return__"])
+
+
+def _described(given: inspect.BoundArguments, _: object, __: object) -> tuple[str, str]:
+    """A counterexample as text: the arguments; "None" has CrossHair leave out what was returned."""
+    words = (
+        f"{name}={value.name.lower() if isinstance(value, Enum) else repr(value)}"
+        for name, value in given.arguments.items()
+    )
+    return ", ".join(words), "None"
+
+
+def _verdict(messages: list[AnalysisMessage]) -> tuple[Verdict, str]:
+    """One message is one verdict; anything else that CrossHair says is no proof."""
+    if len(messages) != 1:
+        return Verdict.UNKNOWN, ""
+    [message] = messages
+    verdict = _VERDICTS.get(message.state, Verdict.UNKNOWN)
+    if verdict is Verdict.REFUTED:
+        return verdict, message.message.partition("when calling ")[2]
+    return verdict, message.message if verdict is Verdict.RAISED else ""

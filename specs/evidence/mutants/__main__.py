@@ -1,0 +1,63 @@
+"""`python -m specs.evidence.mutants`: exits 0 where every mutant is killed or explained, 2 where one is not, 3 out of
+time."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from specs.evidence.mutants.document import document
+from specs.evidence.mutants.matrix import Row, all_mutants, core_coverage, proven_the_same, row_of
+from specs.evidence.mutants.survivors import EXPLAINED
+
+ACCOUNTED, UNEXPLAINED, OUT_OF_TIME = 0, 2, 3
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def _line(row: Row) -> str:
+    if row.killed is not None:
+        return f"killed    {row.mutant.name}: {row.killed.by} in {row.killed.events} events ({row.killed.scope})"
+    hit = f"; undetermined in {', '.join(row.undetermined)}" if row.undetermined else ""
+    return f"survives  {row.mutant.name}: {EXPLAINED.get(row.mutant.name, 'UNEXPLAINED')}{hit}"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print a line for each mutant; the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m specs.evidence.mutants", description="Which property kills which mutant."
+    )
+    parser.add_argument("--write", metavar="FILE", type=Path, help="write the kill matrix there")
+    parser.add_argument("--only", metavar="WORD", default="", help="the mutants that have WORD in their name")
+    parser.add_argument("--seconds", metavar="S", type=float, default=3_600.0, help="give up after that long")
+    given = parser.parse_args(arguments)
+    mutants = [mutant for mutant in all_mutants() if given.only in mutant.name]
+    if given.write is not None and given.only:
+        parser.error("--write needs all mutants; leave --only out")
+    started_s = time.monotonic()
+    coverage = core_coverage()
+    rows: list[Row] = []
+    for mutant in mutants:
+        if time.monotonic() - started_s > given.seconds:
+            _say(f"out of time: {len(rows)} of {len(mutants)} mutants in {given.seconds:g} s; raise --seconds")
+            return OUT_OF_TIME
+        rows.append(row_of(mutant, coverage))
+        _say(_line(rows[-1]))
+    killed = sum(row.killed is not None for row in rows)
+    unexplained = [row.mutant.name for row in rows if row.killed is None and row.mutant.name not in EXPLAINED]
+    seconds = time.monotonic() - started_s
+    _say(f"{len(rows)} mutants, {killed} killed, {len(rows) - killed} survive, {len(unexplained)} of them unexplained")
+    _say(f"{seconds:.0f} s, {time.process_time():.0f} s of the processor")
+    if given.write is not None:
+        given.write.write_text(document(rows, proven_the_same(mutants, coverage)), encoding="utf-8")
+    return UNEXPLAINED if unexplained else ACCOUNTED
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

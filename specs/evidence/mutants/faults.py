@@ -1,0 +1,259 @@
+"""Faults that control loops of this kind are known to have, each with a run that shows it and the property it breaks.
+
+Each is the core with one decision made as the faulty loop makes it; a fault that needs a table's guard out of the way
+bypasses the table. Where the run is sound, the core itself holds in it (`FAULTS` says so, and a test looks); where it
+is not, setup refuses it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fsm.machines.prompt_group import MOVE, Tally
+from fsm.machines.shortfall_ledger import ShortfallLedger
+from fsm.machines.source import SourceState
+from fsm.machines.spare_pool import SparePool
+from fsm.machines.table import with_status
+from fsm.rules import changes, on_event, own_moves
+from fsm.rules.laws import Laws
+from fsm.rules.on_event import Done
+from fsm.rules.own_moves import Made
+from fsm.rules.sampler_calls import ask_charge
+from fsm.samplers.builtin import WeightFifo
+from fsm.samplers.protocol import Admission
+from fsm.state import GroupClass, State, View
+from fsm.values import pages
+from specs.evidence.mutants.mutant import Mutant, Swap
+from specs.evidence.mutants.replaced import answering, instead, resuming
+from specs.evidence.mutants.scopes import CALM, Scope
+from specs.model import CORE, Answer, CrashFrom
+from specs.properties.kinds import DEADLOCK, REFUSED
+
+
+class Fault(NamedTuple):
+    """One known fault."""
+
+    mutant: Mutant
+    breaks: str
+    """The name of the property that finds it, looked for alone (deadlocks and refusals always are)."""
+    events: int
+    """The length of the shortest counterexample."""
+    scope: Scope
+    """The smallest run that shows it."""
+    refused_for: str | None = None
+    """Where setup refuses the run itself: a word of what it says. None where the core holds in it."""
+
+
+# Losses
+
+
+def _charged_to_the_trainers_step(state: State, laws: Laws, group_class: GroupClass) -> Done:
+    """Without a look at whether the step has a place left, which is what makes it a fault."""
+    del laws, group_class
+    step = state.trainer.version
+    ledger = pages.get(state.ledgers, step, ShortfallLedger())
+    charged = ledger._replace(charged=ledger.charged + 1)
+    return state._replace(ledgers=pages.put(state.ledgers, step, charged)), [changes.GroupLost(step)]
+
+
+def _charged_to_none(state: State, laws: Laws, group_class: GroupClass) -> int | None:
+    ask_charge(state, laws, group_class)
+    return None
+
+
+_drop = MOVE["drop"]
+
+
+def _keeps_the_permit(tally: Tally, groups: int) -> Tally:
+    """The group stays in the column that its permit is counted by."""
+    _drop(tally, groups)
+    return tally
+
+
+# weight_fifo
+
+
+_NOT_YET = 1_000_000
+"""A bucket behind all others."""
+
+
+class _Unstamping(WeightFifo):
+    """A batch has no bucket until its attempts start."""
+
+    def admit(self, view: View) -> Admission | None:
+        return None if super().admit(view) is None else Admission(bucket=_NOT_YET)
+
+
+def _with_unstamping(laws: Laws) -> Laws:
+    return laws._replace(sampler=_Unstamping(_window(laws)))
+
+
+def _window(laws: Laws) -> int:
+    assert isinstance(laws.sampler, WeightFifo)
+    return laws.sampler.window
+
+
+def _dispatch_stamped(state: State, laws: Laws) -> Made | None:
+    bucket = state.trainer.version
+    return own_moves.dispatch(state._replace(queue=state.queue._replace(bucket=bucket)), laws)
+
+
+def _start_stamped(state: State, laws: Laws) -> Made | None:
+    waiting = pages.of((c._replace(bucket=state.trainer.version), groups) for c, groups in pages.items(state.waiting))
+    return own_moves.start_waiting(state._replace(waiting=waiting), laws)
+
+
+# Ends
+
+
+def _open_ended(laws: Laws) -> Laws:
+    return laws._replace(limits=laws.limits._replace(closes_short=0))
+
+
+def _exhausted_early(state: State, laws: Laws) -> Made | None:
+    """As soon as nothing is queued, whatever is in flight."""
+    tally = state.tally
+    if state.source.status is not SourceState.DRAINING_SPARES or tally.queued or tally.spare >= laws.limits.size:
+        return None
+    source = with_status(state.source, SourceState.EXHAUSTED)
+    return state._replace(source=source), changes.SourceExhausted()
+
+
+# Answers
+
+
+def _commit_stamped(state: State, laws: Laws, given: Answer) -> Done:
+    """The start weight of what is ready is the version at its end."""
+    moved, done = CORE.answer(state, laws, given)
+    [move] = done
+    assert isinstance(move, changes.GroupCommitted)
+    now = move.after._replace(start_weight=state.trainer.version)
+    ready = pages.add(pages.add(moved.ready, move.after, -1), now, 1)
+    return moved._replace(ready=ready), [move._replace(after=now)]
+
+
+def _late_applied(state: State, laws: Laws, given: Answer) -> Done:
+    assert given.group_class is not None
+    as_if_running = state._replace(running=pages.add(state.running, given.group_class, 1))
+    return CORE.answer(as_if_running, laws, given._replace(name="commit"))
+
+
+# Checkpoints
+
+
+def _without_pool(state: State) -> State:
+    tally = state.tally
+    return state._replace(pool=SparePool(), tally=tally._replace(spare=0, pulled=tally.pulled - tally.spare))
+
+
+def _without_flight(state: State) -> State:
+    tally = state.tally._replace(in_flight=0, pulled=state.tally.pulled - state.tally.in_flight)
+    return state._replace(running=(), waiting=(), backing_off=(), tally=tally)
+
+
+def _without_charges(state: State) -> State:
+    return state._replace(ledgers=())
+
+
+_FAILS = CALM._replace(fails=True)
+_CRASHES = CALM._replace(crash=CrashFrom.OWN_SNAPSHOT)
+_DROP = {"max_consecutive_dropped_prompts": 1}
+_REPLACE = {"on_dropped_prompt": "replace"}
+_DYNAMIC = {"use_dynamic_sampling": True}
+_SHRINKS = Scope("ready_first, N=2, one drop", "ready_first", 2, 1, 4, _FAILS, rollout_failure=_DROP)
+_REPLACES = Scope(
+    "ready_first, N=1, replace", "ready_first", 1, 1, 3, CALM, grpo=_DYNAMIC, rollout_failure=_REPLACE
+)  # fmt: skip
+_FIFO = Scope("weight_fifo, N=2, one permit", "weight_fifo", 2, 1, 4, async_rl={"max_inflight_prompts": 1})
+_FIFO_RETRIES = Scope("weight_fifo, N=2, retries", "weight_fifo", 2, 1, 4, _FAILS)
+_WINDOWED = Scope("windowed, N=2, no staleness", "windowed", 2, 0, 4)
+
+FAULTS: tuple[Fault, ...] = (
+    Fault(
+        Mutant("charged to the trainer's step", "every unstamped loss is charged to the step the trainer is at, which "
+               "shrinks a full step past its selected groups", "L3 L4",
+               swaps=(Swap(on_event, "_lose", _charged_to_the_trainers_step),)),
+        "balance", 3, _SHRINKS,
+    ),
+    Fault(
+        Mutant("bucket stamped at dispatch", "a sync between two dispatches of one batch leaves a bucket that nothing "
+               "can fill: it hangs with no failure at all", "D3",
+               swaps=instead(own_moves.dispatch, _dispatch_stamped), laws=_with_unstamping),
+        DEADLOCK, 7, _FIFO,
+    ),
+    Fault(
+        Mutant("bucket stamped at each attempt", "one retry after a sync leaves a bucket that nothing can fill", "D3",
+               swaps=instead(own_moves.start_waiting, _start_stamped)),
+        DEADLOCK, 8, _FIFO_RETRIES,
+    ),
+    Fault(
+        Mutant("weight_fifo filters and replaces late", "a replacement that comes after its bucket's batch was trained "
+               "leaves a bucket that nothing can fill", "Refused at setup"),
+        DEADLOCK, 13,
+        Scope("weight_fifo, N=2, filter, replace", "weight_fifo", 2, 1, 8, CALM, grpo=_DYNAMIC,
+              rollout_failure=_REPLACE, is_checked=False),
+        "weight_fifo",
+    ),
+    Fault(
+        Mutant("windowed without the short close", "evicted and aborted groups leave the last step short, and the "
+               "run raises at exhaustion instead of closing it", "X1", laws=_open_ended),
+        REFUSED, 5, _WINDOWED,
+    ),
+    Fault(
+        Mutant("windowed with a buffer below the streaming minimum", "no chunk is ever large enough", "A4"),
+        DEADLOCK, 1,
+        Scope("windowed, N=2, buffer of 1", "windowed", 2, 1, 4, async_rl={"max_buffered_rollouts": 1},
+              is_checked=False),
+        refused_for="max_buffered_rollouts",
+    ),
+    Fault(
+        Mutant("charged to no step", "a step waits for ever for a group that is gone", "L3",
+               swaps=(Swap(on_event, "ask_charge", _charged_to_none),)),
+        "slots", 1, _SHRINKS,
+    ),
+    Fault(
+        Mutant("charged to no step, seen as a hang", "the same, found by what the owner of the run would see", "L3",
+               swaps=(Swap(on_event, "ask_charge", _charged_to_none),)),
+        DEADLOCK, 2, _SHRINKS._replace(num_prompts=2),
+    ),
+    Fault(
+        Mutant("permit leaked on a drop", "a group that is given up on keeps its permit of max_inflight_prompts", "D1",
+               swaps=(Swap(MOVE, "drop", _keeps_the_permit),)),
+        "permits", 1, _SHRINKS,
+    ),
+    Fault(
+        Mutant("filtered group keeps its slot", "a filtered group keeps its place in the buffer", "D1 L1",
+               swaps=(Swap(MOVE, "filter", MOVE["commit"]),)),
+        "columns", 1, _REPLACES,
+    ),
+    Fault(
+        Mutant("checkpoint forgets the pool", "the spares are gone after a crash", "C1",
+               model=resuming(_without_pool)),
+        "resumed", 1, _REPLACES._replace(world=_CRASHES),
+    ),
+    Fault(
+        Mutant("checkpoint forgets what is in flight", "no one starts it again", "C1",
+               model=resuming(_without_flight)),
+        "resumed", 1, _SHRINKS._replace(world=_CRASHES, num_prompts=6),
+    ),
+    Fault(
+        Mutant("checkpoint forgets the charges", "steps wait for groups that are gone", "C1",
+               model=resuming(_without_charges)),
+        "resumed", 2, _SHRINKS._replace(world=_FAILS._replace(crash=CrashFrom.OWN_SNAPSHOT)),
+    ),
+    Fault(
+        Mutant("version stamped at completion", "a group looks as fresh as the moment it finished, whatever weights "
+               "generated it", "D2", model=answering("commit", _commit_stamped)),
+        "stamps", 5, _SHRINKS._replace(world=CALM),
+    ),
+    Fault(
+        Mutant("late answer applied", "an answer for an attempt that is over makes its group ready", "D2",
+               model=answering("late", _late_applied)),
+        "late", 2, _SHRINKS._replace(world=_FAILS._replace(backs_off=True, late=True)),
+    ),
+    Fault(
+        Mutant("exhausted before the last loss", "the run completes while the last rollouts are in flight", "X1",
+               swaps=instead(own_moves.exhaust, _exhausted_early)),
+        "ends_when_due", 5, _SHRINKS._replace(window=0),
+    ),
+)  # fmt: skip

