@@ -29,7 +29,7 @@ from specs.engine.search import Bounds
 from specs.evidence.twins import spin
 from specs.evidence.twins.compare import TWINS, line, rows
 from specs.evidence.twins.configurations import CONFIGURATIONS
-from specs.model import CrashFrom, World
+from specs.model import CrashFrom, WorldOptions
 from specs.properties.kinds import Properties, properties_of
 
 PROMPTS = 24
@@ -100,7 +100,7 @@ def chosen(properties: Properties, which: str) -> Properties:
     return properties
 
 
-def measure(states: int, world: World, which: str) -> Round:
+def measure(states: int, world: WorldOptions, which: str) -> Round:
     """One exploration of at least so many states, unless there are fewer."""
     run = laws()
     properties = chosen(properties_of(run), which)
@@ -115,9 +115,9 @@ def measure(states: int, world: World, which: str) -> Round:
 
 
 WORLDS = {
-    "commits, filters": World(fails=False, claims_fail=False, late=False, crash=CrashFrom.NOTHING),
-    "and failures": World(claims_fail=False, crash=CrashFrom.NOTHING),
-    "and unreadable data, crashes": World(),
+    "commits, filters": WorldOptions(fails=False, claims_fail=False, late=False, crash=CrashFrom.NOTHING),
+    "and failures": WorldOptions(claims_fail=False, crash=CrashFrom.NOTHING),
+    "and unreadable data, crashes": WorldOptions(),
 }
 
 

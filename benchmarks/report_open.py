@@ -26,7 +26,7 @@ from typing import Any
 from unittest.mock import patch
 
 from fsm.config.setup import set_up
-from fsm.core import Core, Transition
+from fsm.core import AppliedEvent, Core
 from fsm.effects import FinishStep, StartBackoff, StartRollout, SyncWeights, TrainChunk
 from fsm.errors import LateAnswer
 from fsm.events import (
@@ -101,7 +101,7 @@ class SimulatedRun:
             self.clock[0] = max(self.clock[0], when)
             act()
 
-    def _observe(self, transition: Transition) -> None:
+    def _observe(self, transition: AppliedEvent) -> None:
         self.trace.observe(transition, self.core)
 
     def _after(self, delay_s: float, act: Callable[[], None]) -> None:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from fsm.config.setup import set_up
-from fsm.core import Core, Transition
+from fsm.core import AppliedEvent, Core
 from fsm.effects import Effect, FinishStep, StartBackoff, StartRollout, SyncWeights, TrainChunk
 from fsm.events import (
     Attempt,
@@ -63,7 +63,7 @@ class DefaultRun:
         trace.note(WorkerStarted("generation-0"))
         self._apply(Begin())
 
-    def _observe(self, transition: Transition) -> None:
+    def _observe(self, transition: AppliedEvent) -> None:
         began = time.perf_counter()
         self.trace.observe(transition, self.core)
         self.observe_s.append(time.perf_counter() - began)

@@ -50,7 +50,7 @@ from fsm.samplers.protocol import LabellingSampler
 from fsm.state import State, is_over
 
 
-class Transition(NamedTuple):
+class AppliedEvent(NamedTuple):
     """One applied event, as the observer sees it."""
 
     event: Event
@@ -69,7 +69,7 @@ class Core:
         self,
         setup: Setup,
         *,
-        observer: Callable[[Transition], None] | None = None,
+        observer: Callable[[AppliedEvent], None] | None = None,
         fire: Fire | None = None,
     ) -> None:
         """A core that has not begun: its first event is `Begin`.
@@ -114,7 +114,7 @@ class Core:
         if effects and isinstance(effects[-1], Stopped):
             self.error = effects[-1].error
         if self._observer is not None:
-            self._observer(Transition(event, moves, tuple(effects)))
+            self._observer(AppliedEvent(event, moves, tuple(effects)))
         return tuple(effects)
 
     def waits_for(self) -> str:

@@ -2,7 +2,7 @@
 
 `ConfigError`: the user's configuration. `IllegalEvent`, `IllegalSnapshot`: the caller, who fed an event that cannot
 be, or a snapshot that no core wrote.
-`SamplerError`: a custom sampler. `InvariantBroken`: evenstep itself. `RunStopped` and its kinds: nobody's
+`SamplerError`: a custom sampler. `InvariantBroken`: evenstep itself. `LimitReached` and its kinds: nobody's
 mistake; what happened in the world went past a limit that the configuration sets.
 """
 
@@ -37,23 +37,23 @@ class InvariantBroken(EvenstepError):
     """A rule does not hold. This is a defect of evenstep, never of its user; please report it."""
 
 
-class RunStopped(EvenstepError):
+class LimitReached(EvenstepError):
     """The run was stopped by a limit of its configuration."""
 
 
-class BudgetExceeded(RunStopped):
+class BudgetExceeded(LimitReached):
     """More prompts were given up on than the drop budgets allow (L7)."""
 
 
-class BelowFloor(RunStopped):
+class BelowFloor(LimitReached):
     """A step lost more groups than `min_step_batch_fraction` allows (L6)."""
 
 
-class SearchExceeded(RunStopped):
+class SearchExceeded(LimitReached):
     """Dynamic sampling filtered more groups for a step than `dynamic_sampling_max_gen_batches` allows (L8)."""
 
 
-class Stalled(RunStopped):
+class Stalled(LimitReached):
     """Nothing progressed for `stall_timeout_s` (W2)."""
 
 

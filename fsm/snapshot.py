@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 from fsm.config.setup import Setup
-from fsm.core import Core, Transition
+from fsm.core import AppliedEvent, Core
 from fsm.effects import ClosedStep
 from fsm.errors import ConfigError, IllegalSnapshot
 from fsm.groups.roster import Group, Roster
@@ -81,7 +81,7 @@ def restore(
     saved: Json,
     *,
     incarnation: int | None = None,
-    observer: Callable[[Transition], None] | None = None,
+    observer: Callable[[AppliedEvent], None] | None = None,
     make_core: Callable[..., Core] = Core,
 ) -> Core:
     """A core that goes on from a snapshot; its first event is `Begin`, whose effects start rollouts again.
@@ -147,7 +147,7 @@ def restore(
 
 
 def reinstate(
-    setup: Setup, saved: Json, *, closed_before: int = 0, observer: Callable[[Transition], None] | None = None
+    setup: Setup, saved: Json, *, closed_before: int = 0, observer: Callable[[AppliedEvent], None] | None = None
 ) -> Core:
     """The core exactly as it was: nothing is resumed, and the event that came next may be applied.
 

@@ -13,7 +13,7 @@ from fsm.machines.table import Fairness
 from fsm.rules.changes import Move
 from fsm.rules.laws import Laws
 from fsm.state import State, is_over
-from specs.model import CORE_FAULTS, Answer, CrashFrom, Model, World, canonical, deadlocked, initial
+from specs.model import CORE_FAULTS, Answer, CrashFrom, Model, WorldOptions, canonical, deadlocked, initial
 from specs.properties.kinds import DEADLOCK, REFUSED, Properties, Transition
 
 
@@ -21,7 +21,7 @@ class Unconfirmed(Exception):
     """A counterexample does not replay: the checker is wrong, or the model is not deterministic."""
 
 
-class Situation(NamedTuple):
+class ReplayedState(NamedTuple):
     """Where a story is."""
 
     state: State
@@ -30,20 +30,20 @@ class Situation(NamedTuple):
     """The last checkpoint, in a world that has one."""
 
 
-class Told(NamedTuple):
+class ReplayedAnswer(NamedTuple):
     """One answer of a story."""
 
     transition: Transition
-    situation: Situation
+    situation: ReplayedState
     """After it."""
 
 
-def follow(situation: Situation, laws: Laws, world: World, model: Model, answer: Answer) -> Told:
+def follow(situation: ReplayedState, laws: Laws, world: WorldOptions, model: Model, answer: Answer) -> ReplayedAnswer:
     """What an answer leads to. Raises Unconfirmed where it is not possible, and what the core raises."""
     state = situation.state
     if answer.name == "save":
-        saved = Situation(state, state)
-        return Told(Transition(state, answer, (), state), saved)
+        saved = ReplayedState(state, state)
+        return ReplayedAnswer(Transition(state, answer, (), state), saved)
     if answer not in set(model.possible(state, laws, world)):
         raise Unconfirmed(f"{answer} is not possible in {state}")
     before, saved_state = state, situation.saved
@@ -54,13 +54,13 @@ def follow(situation: Situation, laws: Laws, world: World, model: Model, answer:
     else:
         moved, done = model.answer(state, laws, answer)
     after, own = model.settle(moved, laws)
-    return Told(Transition(before, answer, (*done, *own), after), Situation(after, saved_state))
+    return ReplayedAnswer(Transition(before, answer, (*done, *own), after), ReplayedState(after, saved_state))
 
 
-def replay(laws: Laws, world: World, model: Model, answers: Sequence[Answer]) -> list[Told]:
+def replay(laws: Laws, world: WorldOptions, model: Model, answers: Sequence[Answer]) -> list[ReplayedAnswer]:
     """A story from the beginning."""
-    situation = Situation(initial(laws, model))
-    told: list[Told] = []
+    situation = ReplayedState(initial(laws, model))
+    told: list[ReplayedAnswer] = []
     for answer in answers:
         told.append(follow(situation, laws, world, model, answer))
         situation = told[-1].situation
@@ -74,14 +74,14 @@ def beginning(laws: Laws, model: Model) -> Transition:
     return Transition(before, Answer("begin"), done, after)
 
 
-def moves_of(told: Sequence[Told]) -> list[tuple[Move, ...]]:
+def moves_of(told: Sequence[ReplayedAnswer]) -> list[tuple[Move, ...]]:
     """What was done, answer by answer."""
     return [tuple(step.transition.done) for step in told]
 
 
 def confirm(
     laws: Laws,
-    world: World,
+    world: WorldOptions,
     properties: Properties,
     model: Model,
     broken: str,
@@ -120,7 +120,7 @@ def _require(holds: bool, broken: str, state: State) -> None:
         raise Unconfirmed(f"{broken} does not break where it was found broken, in {state}")
 
 
-def _confirm_refused(laws: Laws, world: World, model: Model, answers: Sequence[Answer]) -> None:
+def _confirm_refused(laws: Laws, world: WorldOptions, model: Model, answers: Sequence[Answer]) -> None:
     try:
         told = replay(laws, world, model, answers)
         list(model.possible(told[-1].situation.state if told else initial(laws, model), laws, world))
@@ -131,11 +131,11 @@ def _confirm_refused(laws: Laws, world: World, model: Model, answers: Sequence[A
 
 def _confirm_lasso(
     laws: Laws,
-    world: World,
+    world: WorldOptions,
     properties: Properties,
     model: Model,
     broken: str,
-    told: Sequence[Told],
+    told: Sequence[ReplayedAnswer],
     cycle_start: int,
 ) -> None:
     """The cycle ends where it starts, never reaches, has no answer that is finite, and is fair."""
@@ -165,11 +165,13 @@ def _moves(transition: Transition) -> bool:
     return canonical(transition.before) != canonical(transition.after)
 
 
-def _owed(state: State, laws: Laws, world: World, model: Model) -> set[tuple[Action, Fairness]]:
+def _owed(state: State, laws: Laws, world: WorldOptions, model: Model) -> set[tuple[Action, Fairness]]:
     """The actions that fairness asks for in a state: those that change something."""
     owed: set[tuple[Action, Fairness]] = set()
     for answer in model.possible(state, laws, world):
         fairness = model.fairness[answer.name]
-        if fairness is not Fairness.NONE and _moves(follow(Situation(state), laws, world, model, answer).transition):
+        if fairness is not Fairness.NONE and _moves(
+            follow(ReplayedState(state), laws, world, model, answer).transition
+        ):
             owed.add((_action(answer), fairness))
     return owed

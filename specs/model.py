@@ -57,7 +57,7 @@ class CrashFrom(Enum):
     """The last checkpoint, taken at any moment; the run starts anew where there is none. Squares the states."""
 
 
-class World(NamedTuple):
+class WorldOptions(NamedTuple):
     """What the world may do beside the answers that every run needs. All of it, by default."""
 
     fails: bool = True
@@ -105,13 +105,13 @@ IDLE: frozenset[str] = frozenset({"late", "save", "crash"})
 """Answers that do not get a run out of a deadlock."""
 
 
-def _while_running(state: State, laws: Laws, world: World) -> Iterator[Answer]:
+def _while_running(state: State, laws: Laws, world: WorldOptions) -> Iterator[Answer]:
     labels = labels_of(laws.sampler)
     for group_class, _ in pages.items(state.running):
         yield from _rollout_answers(group_class, laws, world, labels)
 
 
-def _while_backing_off(state: State, laws: Laws, world: World) -> Iterator[Answer]:
+def _while_backing_off(state: State, laws: Laws, world: WorldOptions) -> Iterator[Answer]:
     del laws
     for group_class, _ in pages.items(state.backing_off):
         yield Answer("end_backoff", group_class)
@@ -119,14 +119,14 @@ def _while_backing_off(state: State, laws: Laws, world: World) -> Iterator[Answe
             yield Answer("late", group_class)
 
 
-def _while_waiting(state: State, laws: Laws, world: World) -> Iterator[Answer]:
+def _while_waiting(state: State, laws: Laws, world: WorldOptions) -> Iterator[Answer]:
     del laws
     if world.late:
         for group_class, _ in pages.items(state.waiting):
             yield Answer("late", group_class)
 
 
-def _while_training(state: State, laws: Laws, world: World) -> Iterator[Answer]:
+def _while_training(state: State, laws: Laws, world: WorldOptions) -> Iterator[Answer]:
     del laws
     match state.trainer.status:
         case TrainerState.TRAINING:
@@ -140,26 +140,26 @@ def _while_training(state: State, laws: Laws, world: World) -> Iterator[Answer]:
             yield Answer("weights_synced")
 
 
-def _at_any_time(state: State, laws: Laws, world: World) -> Iterator[Answer]:
+def _at_any_time(state: State, laws: Laws, world: WorldOptions) -> Iterator[Answer]:
     del state, laws
     if world.crash is not CrashFrom.NOTHING:
         yield Answer("crash")
 
 
-Possible = Callable[[State, Laws, World], Iterator[Answer]]
+Possible = Callable[[State, Laws, WorldOptions], Iterator[Answer]]
 
 POSSIBLE: tuple[Possible, ...] = (_while_running, _while_backing_off, _while_waiting, _while_training, _at_any_time)
 """What may come in a run that is not over, by the part of the state that it depends on."""
 
 
-def possible(state: State, laws: Laws, world: World) -> Iterator[Answer]:
+def possible(state: State, laws: Laws, world: WorldOptions) -> Iterator[Answer]:
     """Every answer that may come in this state, but for `save`."""
     if not is_over(state):
         for kind in POSSIBLE:
             yield from kind(state, laws, world)
 
 
-def _rollout_answers(group_class: GroupClass, laws: Laws, world: World, labels: int) -> Iterator[Answer]:
+def _rollout_answers(group_class: GroupClass, laws: Laws, world: WorldOptions, labels: int) -> Iterator[Answer]:
     """What a running attempt of the class may answer."""
     for label in range(labels):
         yield Answer("commit", group_class, label)
@@ -277,7 +277,7 @@ def canonical_tally(tally: Tally) -> Tally:
     return tally if tally[6:] == _NOTHING_OVER and tally[0] == in_hand else Tally(in_hand, *hands)
 
 
-def deadlocked(state: State, laws: Laws, world: World, model: Model = CORE) -> bool:
+def deadlocked(state: State, laws: Laws, world: WorldOptions, model: Model = CORE) -> bool:
     """The run is not over, and nothing that could come would ever change that."""
     return not is_over(state) and all(given.name in IDLE for given in model.possible(state, laws, world))
 

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,17 @@ def test_no_imports_go_round_in_a_circle() -> None:
         for name in free:
             del left[name]
     assert not left
+
+
+def test_no_two_classes_have_the_same_name() -> None:
+    found = Counter(
+        node.name
+        for package in PACKAGES
+        for file in FILES[package]
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert [name for name, times in found.items() if times > 1] == []
 
 
 @pytest.mark.parametrize("folder", sorted({file.parent for files in FILES.values() for file in files}), ids=str)

@@ -20,7 +20,7 @@ from runtime.actors.generation_worker import GenerationWorker
 from runtime.generation.evaluation import Evaluation
 from runtime.naming import Names, generation_resources, start_actor, worker_names
 from runtime.settings import Settings
-from runtime.transport.answers import Answer, Failed, Order, WorkerDied
+from runtime.transport.answers import Answer, AttemptFailed, Order, WorkerLost
 from runtime.transport.data_plane import DataPlane
 from runtime.transport.publication import Published
 
@@ -33,7 +33,7 @@ class FleetLost(EvenstepError):
 
 
 @dataclass(slots=True)
-class _Worker:
+class _FleetWorker:
     """Who sits on a seat: one process, from its start to its death."""
 
     handle: ActorHandle[Any]
@@ -54,7 +54,7 @@ class _Seat:
         """Workers that have sat here."""
         self.sending = asyncio.Lock()
         """Held from asking for the worker until the call is sent, so that no call overtakes one that has waited."""
-        self.worker: asyncio.Task[_Worker] | None = None
+        self.worker: asyncio.Task[_FleetWorker] | None = None
         """The worker, once it is open and has the current weights."""
         self.lost: dict[Attempt, None] = {}
         """What workers that died here had, in the order given, and no exchange has told yet."""
@@ -104,19 +104,19 @@ class Fleet:
         seat = self._seats[worker]
         async with self._worker(seat) as there:
             if seat.lost and not orders:  # it died while no exchange was under way that could have told
-                raise WorkerDied(worker, seat.last_death, seat.take_lost())
+                raise WorkerLost(worker, seat.last_death, seat.take_lost())
             there.unanswered.update((order.attempt, None) for order in orders)
             call: Any = there.handle.exchange.remote(next(there.numbers), orders)
         try:
             answers: Sequence[Answer] = await call
         except RayActorError as error:
             self._bury(seat, there, error)
-            raise WorkerDied(worker, str(error), seat.take_lost()) from error
+            raise WorkerLost(worker, str(error), seat.take_lost()) from error
         for answer in answers:
             there.unanswered.pop(answer.attempt, None)
             seat.lost.pop(answer.attempt, None)
         lost = f"generation worker {worker} died: {seat.last_death}"
-        return [*answers, *(Failed(attempt, FailureKind.INFRA, lost) for attempt in seat.take_lost())]
+        return [*answers, *(AttemptFailed(attempt, FailureKind.INFRA, lost) for attempt in seat.take_lost())]
 
     async def abort(self, worker: str, attempts: Sequence[Attempt]) -> None:
         """See FleetPort. A worker that has died meanwhile has stopped them too."""
@@ -209,20 +209,20 @@ class Fleet:
             if there.version != published.version:
                 raise InvariantBroken(f"{seat.name} was given version {published.version} and confirms {there.version}")
 
-    def _send_weights(self, there: _Worker, published: Published) -> Any:
+    def _send_weights(self, there: _FleetWorker, published: Published) -> Any:
         """The call, to be awaited. Within `published` the worker gets the reference at once, and waits for its value
         itself: Ray would have the calls that are sent later wait for it too.
         """
         return there.handle.load_weights.remote(next(there.numbers), published)
 
     @asynccontextmanager
-    async def _worker(self, seat: _Seat) -> AsyncIterator[_Worker]:
+    async def _worker(self, seat: _Seat) -> AsyncIterator[_FleetWorker]:
         """The worker of a seat, for one call to it, as soon as there is one: first come, first served."""
         assert seat.worker is not None, "the fleet is started before it is used"
         async with seat.sending:
             yield await asyncio.shield(seat.worker)
 
-    def _bury(self, seat: _Seat, dead: _Worker, error: RayActorError) -> None:
+    def _bury(self, seat: _Seat, dead: _FleetWorker, error: RayActorError) -> None:
         """Make a dead worker anew, unless another of its callers has seen to it.
 
         Raises the error where it is not the worker that died, but an actor that the worker has called.
@@ -251,12 +251,12 @@ class Fleet:
     def _fill(self, seat: _Seat) -> None:
         seat.worker = asyncio.create_task(self._make(seat), name=f"make {seat.name}")
 
-    async def _make(self, seat: _Seat) -> _Worker:
+    async def _make(self, seat: _Seat) -> _FleetWorker:
         """A worker that is open and runs the current version."""
         while True:
             life, seat.lives = seat.lives, seat.lives + 1
             options = self._names.options(f"{seat.name}.{life}") | generation_resources(self._settings)
-            made = _Worker(start_actor(GenerationWorker, options, seat.name, *self._arguments))
+            made = _FleetWorker(start_actor(GenerationWorker, options, seat.name, *self._arguments))
             try:
                 await made.handle.open.remote()
                 await self._is_published.wait()

@@ -29,7 +29,7 @@ from runtime.output.shared_output import not_shared
 from runtime.settings import Settings
 from runtime.tasks.base import Rated, Scored
 from runtime.tasks.errors import DataFailure
-from runtime.transport.answers import Aborted, Answer, Failed, Finished, Order
+from runtime.transport.answers import Aborted, Answer, AttemptFailed, AttemptFinished, Order
 from runtime.transport.data_plane import DataPlane
 from runtime.transport.publication import Published
 from runtime.transport.weight_sync import make_fetcher
@@ -201,7 +201,7 @@ class GenerationWorker:
             if sample.cancelled():
                 answers.append(Aborted(order.attempt))
             elif isinstance(error := sample.exception(), DataFailure):
-                answers.append(Failed(order.attempt, FailureKind.DATA, str(error)))
+                answers.append(AttemptFailed(order.attempt, FailureKind.DATA, str(error)))
             else:
                 rated.append((order, sample.result(), generation_s))
         if not rated:
@@ -211,14 +211,14 @@ class GenerationWorker:
             scored: Scored = await next(self._reward_workers).score.remote(to_be_rated(group for _, group, _ in rated))
         except RayActorError as error:
             lost = f"a reward worker died: {error}"
-            return [*answers, *(Failed(order.attempt, FailureKind.INFRA, lost) for order, _, _ in rated)]
+            return [*answers, *(AttemptFailed(order.attempt, FailureKind.INFRA, lost) for order, _, _ in rated)]
         reward_s = time.perf_counter() - generated
         receipts: list[tuple[Order, GroupReceipt]] = []
         groups: list[RolloutGroup] = []
         for (order, group, generation_s), siblings in zip(rated, scored.groups, strict=True):
             verdicts = [verdict for verdict in siblings if not isinstance(verdict, str)]
             if len(verdicts) < len(siblings):
-                answers.append(Failed(order.attempt, FailureKind.DATA, _why_no_verdict(siblings), scored.notice))
+                answers.append(AttemptFailed(order.attempt, FailureKind.DATA, _why_no_verdict(siblings), scored.notice))
                 continue
             receipt = self._receipt(order, group, verdicts, generation_s, reward_s)
             receipts.append((order, receipt))
@@ -228,7 +228,7 @@ class GenerationWorker:
         busy_s = self._host.busy_s
         for order, receipt in receipts:
             row = None if self._filters(receipt) else next(rows)
-            answers.append(Finished(order.attempt, receipt, row, busy_s, scored.notice))
+            answers.append(AttemptFinished(order.attempt, receipt, row, busy_s, scored.notice))
         return answers
 
     def _filters(self, receipt: GroupReceipt) -> bool:

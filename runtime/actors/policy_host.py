@@ -30,7 +30,7 @@ from runtime.tasks.base import Task
 from runtime.tasks.errors import DataFailure
 from runtime.tasks.load import load_task
 from runtime.tasks.stream import Stream, item_at
-from runtime.transport.answers import Failed, Order
+from runtime.transport.answers import AttemptFailed, Order
 
 
 class PolicyHost:
@@ -89,17 +89,19 @@ class PolicyHost:
         """Load a version."""
         self._version = await self._engine.load_weights(weights, version)
 
-    def start(self, orders: Sequence[Order]) -> tuple[list[tuple[Order, asyncio.Task[SampledGroup]]], list[Failed]]:
+    def start(
+        self, orders: Sequence[Order]
+    ) -> tuple[list[tuple[Order, asyncio.Task[SampledGroup]]], list[AttemptFailed]]:
         """Start orders as one submission to the engine. Also returns those that the data does not allow."""
         jobs: list[tuple[Order, GroupJob]] = []
-        failed: list[Failed] = []
+        failed: list[AttemptFailed] = []
         for order in orders:
             try:
                 jobs.append((order, self._job(order)))
             except DataFailure as error:
                 where = self._task.where(item_at(self._stream, order.attempt.prompt).index)
                 failed.append(
-                    Failed(order.attempt, FailureKind.DATA, f"prompt {order.attempt.prompt}, {where}: {error}")
+                    AttemptFailed(order.attempt, FailureKind.DATA, f"prompt {order.attempt.prompt}, {where}: {error}")
                 )
         if not jobs:
             return [], failed

@@ -13,7 +13,7 @@ import random
 from collections.abc import Sequence
 
 from runtime.checkpoints.origin import refuse_changed_data
-from runtime.tasks.base import Fault, JudgedTask, OwnTask, Rated, Scored
+from runtime.tasks.base import JudgedTask, OwnTask, Rated, Scored, VerdictFault
 from runtime.tasks.config import DataConfig, DelayConfig, JsonlTaskConfig
 from runtime.tasks.judges import Verdict
 from runtime.tasks.load import load_task
@@ -88,7 +88,7 @@ class RewardWorker:
             return _own(task, index, said, sibling)
         assert self._pool is not None, "both splits are of one task"
         answer = await self._pool.rate(task.case(index, said))
-        return task.blame(index, said, answer) if isinstance(answer, Fault) else _rated(answer)
+        return task.blame(index, said, answer) if isinstance(answer, VerdictFault) else _rated(answer)
 
 
 def _own(task: OwnTask, index: int, said: tuple[str, ...], sibling: int) -> Rated:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fsm.core import Core, Transition
+from fsm.core import AppliedEvent, Core
 from fsm.errors import ConfigError
 from fsm.events import (
     BackoffOver,
@@ -69,7 +69,7 @@ def replay_command(
         raise typer.Exit(DIFFERS)
 
 
-def _broken(core: Core, before: State, transition: Transition) -> str | None:
+def _broken(core: Core, before: State, transition: AppliedEvent) -> str | None:
     """The first property that does not hold of a transition, or of the state after it."""
     laws: Laws = core.laws
     answered = Answered(before, Answer(_answer(transition)), transition.moves, core.state)
@@ -82,7 +82,7 @@ def _broken(core: Core, before: State, transition: Transition) -> str | None:
     return None
 
 
-def _answer(transition: Transition) -> str:
+def _answer(transition: AppliedEvent) -> str:
     """What the properties call an event."""
     event = transition.event
     kinds = {type(move): move for move in transition.moves}

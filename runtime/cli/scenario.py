@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from runtime.launch.in_time import LOADING_S, answering_within
-from specs.scenarios.run import Verdict, find_scenarios, run_file
+from specs.scenarios.run import ScenarioVerdict, find_scenarios, run_file
 
 scenario_app = typer.Typer(
     no_args_is_help=True,
@@ -63,7 +63,7 @@ def run(
     raise typer.Exit(1 if failed else 0)
 
 
-def _print_plain(verdict: Verdict, log: list[str]) -> None:
+def _print_plain(verdict: ScenarioVerdict, log: list[str]) -> None:
     typer.echo(f"{'holds' if verdict.holds else 'FAILS'}  {verdict.path}  {_printable(verdict.name)}")
     for line in [*log, *(line for problem in verdict.problems for line in problem.splitlines())]:
         typer.echo(f"         {_printable(line)}")
@@ -74,7 +74,7 @@ def _printable(text: str) -> str:
     return "".join(character if character.isprintable() else " " for character in text)
 
 
-def _table(verdicts: list[Verdict]) -> Table:
+def _table(verdicts: list[ScenarioVerdict]) -> Table:
     table = Table("", "scenario", "what it shows", show_lines=False)
     for verdict in verdicts:
         mark = Text("holds", style="green") if verdict.holds else Text("FAILS", style="bold red")

@@ -22,7 +22,7 @@ UNREADABLE, WRONG_USE = 1, 2
 """Exit codes."""
 
 
-class NotWritten(Exception):
+class OutputRefused(Exception):
     """The file could not be written."""
 
 
@@ -68,7 +68,7 @@ def _saying_why_not(output: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise NotWritten(
+        raise OutputRefused(
             f"{output} can't be written: {error.strerror or error}; name a file in a folder that can be written to"
         ) from error
 
@@ -78,7 +78,7 @@ def saying_why_not(command: str) -> Iterator[None]:
     """What keeps a command from reading or writing is said on stderr, and is its exit code."""
     try:
         yield
-    except (TraceUnreadable, NotWritten) as error:
+    except (TraceUnreadable, OutputRefused) as error:
         typer.echo(f"evenstep {command}: {printable(str(error), widest=2_000)}", err=True)
         raise typer.Exit(UNREADABLE if isinstance(error, TraceUnreadable) else WRONG_USE) from None
 

@@ -28,7 +28,7 @@ from runtime.actors.trainer_group import TrainerGroup
 from runtime.checkpoints.names import CHECKPOINTS
 from runtime.checkpoints.origin import Origin
 from runtime.checkpoints.resume import ResumePoint
-from runtime.control.ending import End, Interrupted, Kept, Life, ended_by, keep, outcome_of
+from runtime.control.ending import End, Life, RunInterrupted, SavedAtEnd, ended_by, keep, outcome_of
 from runtime.control.event_loop import Control
 from runtime.control.failures import InterruptedAtStart, failure_of
 from runtime.control.messages import Ending, Message, Notice, Outcome
@@ -121,7 +121,7 @@ class Controller:
     async def interrupt(self) -> None:
         """End the run early, saving what it can; an optimizer step under way is waited for, within a bound."""
         began = self._life is not None
-        self._cut_short(Interrupted("the run was interrupted") if began else InterruptedAtStart())
+        self._cut_short(RunInterrupted("the run was interrupted") if began else InterruptedAtStart())
         if self._life is not None:
             control = self._life.control
             control.interrupt()
@@ -369,7 +369,7 @@ class Controller:
 
         Saving comes first: nothing that fails later may cost what was trained.
         """
-        kept = Kept(life.recorder.last_checkpoint)
+        kept = SavedAtEnd(life.recorder.last_checkpoint)
 
         def saving() -> None:
             self._progressed()

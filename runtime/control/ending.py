@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fsm.errors import BudgetExceeded, EvenstepError, InvariantBroken, RunStopped, SamplerError
+from fsm.errors import BudgetExceeded, EvenstepError, InvariantBroken, LimitReached, SamplerError
 from fsm.machines.trainer import TrainerState
 from fsm.snapshot import Json
 from runtime.actors.fleet import Fleet
@@ -26,7 +26,7 @@ from runtime.settings import Settings
 from runtime.trace.notes import Status
 
 
-class Interrupted(EvenstepError):
+class RunInterrupted(EvenstepError):
     """The run was asked to end early, in a validation."""
 
 
@@ -65,7 +65,7 @@ class Life:
 
 
 @dataclass(slots=True)
-class Kept:
+class SavedAtEnd:
     """What is kept of a run."""
 
     checkpoint: Path | None
@@ -79,9 +79,9 @@ async def ended_by(work: Coroutine[Any, Any, None], control: Control) -> End:
     """How a part of the run ended: what it raised, or else what the core says."""
     try:
         await work
-    except (Interrupted, InterruptedAtStart):
+    except (RunInterrupted, InterruptedAtStart):
         return End("interrupted", None)
-    except RunStopped as error:
+    except LimitReached as error:
         return End("stopped", error)
     except Exception as error:
         return End("failed", error)
@@ -90,7 +90,9 @@ async def ended_by(work: Coroutine[Any, Any, None], control: Control) -> End:
     return End("interrupted" if control.interrupted else "completed", None)
 
 
-async def keep(life: Life, end: End, kept: Kept, output: Path, settings: Settings, saving: Callable[[], None]) -> None:
+async def keep(
+    life: Life, end: End, kept: SavedAtEnd, output: Path, settings: Settings, saving: Callable[[], None]
+) -> None:
     """Save a checkpoint, where they are enabled, and the model: what fails is told in `kept.lost`.
 
     `saving` is called as it gets on. Both are taken between two optimizer steps. Where a step under way failed, its
@@ -138,7 +140,7 @@ def _snapshot_to_save(life: Life, end: End) -> Json | None:
     return before if same_weights else None
 
 
-def _wants_checkpoint(life: Life, end: End, kept: Kept) -> bool:
+def _wants_checkpoint(life: Life, end: End, kept: SavedAtEnd) -> bool:
     """Not where the last one is of this very end; not of a core that is wrong, nor of an unfinished step."""
     trainer = life.control.core.state.trainer
     if life.went_on_from is not None and not life.ran:
@@ -153,7 +155,7 @@ def _wants_checkpoint(life: Life, end: End, kept: Kept) -> bool:
     return end.status != "completed" or life.recorder.last_checkpoint_step != trainer.version
 
 
-def outcome_of(life: Life, end: End, kept: Kept) -> Outcome:
+def outcome_of(life: Life, end: End, kept: SavedAtEnd) -> Outcome:
     """The outcome, as far as it is known."""
     failure = None if end.error is None else failure_of(end.error)
     core, control, recorder = life.control.core, life.control, life.recorder

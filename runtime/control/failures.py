@@ -42,7 +42,7 @@ class InterruptedAtStart(EvenstepError):
         return type(self), ()  # it crosses processes
 
 
-class Failure(NamedTuple):
+class RunFailure(NamedTuple):
     """An error, told."""
 
     says: str
@@ -52,15 +52,15 @@ class Failure(NamedTuple):
     """What was raised first."""
 
 
-def failure_of(error: BaseException) -> Failure:
+def failure_of(error: BaseException) -> RunFailure:
     """What an error says, out of the errors of the actors that it went through."""
     cause = _cause(error)
     if isinstance(cause, _SELF_EXPLANATORY) and not isinstance(cause, InvariantBroken):
-        return Failure(str(cause), None, cause)
+        return RunFailure(str(cause), None, cause)
     says = " ".join(str(cause).split())
     if len(says) > _LINE_MAX:
         says = f"{says[:_LINE_MAX]} …"
-    return Failure(f"{type(cause).__name__}: {says}", "".join(traceback.format_exception(error)), cause)
+    return RunFailure(f"{type(cause).__name__}: {says}", "".join(traceback.format_exception(error)), cause)
 
 
 def _cause(error: BaseException) -> BaseException:

@@ -20,7 +20,7 @@ class StepDone:
 
 
 @dataclass(frozen=True, slots=True)
-class Validated:
+class ValidationDone:
     """A validation is done."""
 
     step: int
@@ -77,5 +77,5 @@ class Ending:
     outcome: Outcome
 
 
-Message = StepDone | Validated | Notice | Standing | Ending | Outcome
+Message = StepDone | ValidationDone | Notice | Standing | Ending | Outcome
 """The last message of a stream is the Outcome."""

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from fsm.core import Core, Transition
+from fsm.core import AppliedEvent, Core
 from fsm.effects import ClosedStep
 from fsm.events import Attempt, DeadEndReached, StallTimeout
 from fsm.state import State
-from runtime.control.messages import Json, Message, Notice, StepDone, Validated
+from runtime.control.messages import Json, Message, Notice, StepDone, ValidationDone
 from runtime.explain.live import Standing, standing_of_core
 from runtime.files.unwritten import FileNotWritten, writing
 from runtime.generation.evaluation import Evaluation
@@ -19,11 +19,11 @@ from runtime.groups import GroupReceipt
 from runtime.metrics.accumulator import StepMeter
 from runtime.metrics.writers import Kind, MetricsWriter
 from runtime.trace.notes import (
+    AnswerWasLate,
     AttemptsPlaced,
     CallBegan,
     CallEnded,
     Checkpointed,
-    LateAnswer,
     NoProgress,
     NotWritten,
     RunEnded,
@@ -48,7 +48,7 @@ class RunRecorder:
         send: Callable[[Message], None],
     ) -> None:
         self._meter = meter
-        self._unmetered: list[tuple[Transition, State, float]] = []
+        self._unmetered: list[tuple[AppliedEvent, State, float]] = []
         """Transitions that the meter has not seen, with the state after each and the time."""
         self._writers = writers
         self._trace = trace
@@ -70,7 +70,7 @@ class RunRecorder:
         """When a step last closed and was synced, on the monotonic clock."""
         self._said: set[str] = set()
 
-    def observe(self, transition: Transition) -> None:
+    def observe(self, transition: AppliedEvent) -> None:
         """The core's observer."""
         self._trace.observe(transition, self.core)
         self._unmetered.append((transition, self.core.state, time.monotonic()))
@@ -102,7 +102,7 @@ class RunRecorder:
     def late_answer(self) -> None:
         """See Recorder."""
         self._catch_up().late_answer()
-        self._trace.note(LateAnswer())
+        self._trace.note(AnswerWasLate())
 
     def worker_busy(self, worker: str, busy_s: float) -> None:
         """See Recorder."""
@@ -205,7 +205,7 @@ class RunRecorder:
                     f"step {step}, and count as wrong; one of them: {evaluation.first_failure}"
                 )
             )
-        self._send(Validated(step, evaluation.accuracy))
+        self._send(ValidationDone(step, evaluation.accuracy))
         self._trace.note(note_of_evaluation(step, evaluation))
 
     def checkpointed(self, step: int, path: Path) -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from runtime.checkpoints.checkpoint import looks_whole
 from runtime.checkpoints.names import CHECKPOINTS, list_checkpoints, step_of
-from runtime.explain.finding import Finding, Verdict
+from runtime.explain.finding import Finding, RunVerdict
 from runtime.explain.situation import Situation
 
-TROUBLE = frozenset({Verdict.DEADLOCKED, Verdict.LIVELOCKED, Verdict.STALLED, Verdict.STARVED})
+TROUBLE = frozenset({RunVerdict.DEADLOCKED, RunVerdict.LIVELOCKED, RunVerdict.STALLED, RunVerdict.STARVED})
 """Verdicts that a run which is over is explained by, beside its outcome."""
 
 
@@ -51,13 +51,13 @@ def over(situation: Situation, completed_by: str, trouble: Finding | None) -> Fi
     """
     ended = situation.ended
     assert ended is not None, "the run is over"
-    verdict = Verdict(ended.status)
-    if verdict is Verdict.COMPLETED:
+    verdict = RunVerdict(ended.status)
+    if verdict is RunVerdict.COMPLETED:
         return Finding(verdict, (f"{ended.said} and waits for nothing: {completed_by}",), "nothing")
     advice = "what the error says" if ended.error is not None else "nothing, if this was wanted"
     if trouble is None or trouble.verdict not in TROUBLE:
         return Finding(verdict, (ended.said,), f"{advice}; {resumes(situation)}")
-    if verdict is not Verdict.FAILED:
+    if verdict is not RunVerdict.FAILED:
         advice = trouble.advice
     chain = (ended.said, f"before that it was {trouble.verdict.value}: {trouble.chain[0]}", *trouble.chain[1:])
     return Finding(verdict, chain, f"{advice}; {resumes(situation)}", trouble.proof, trouble.verdict)

@@ -10,7 +10,7 @@ from fsm.explain import status
 from fsm.machines.trainer import TrainerState
 from runtime.explain.dead_ends import cause_of, proof_of
 from runtime.explain.ends import newest_checkpoint, over
-from runtime.explain.finding import Finding, Verdict
+from runtime.explain.finding import Finding, RunVerdict
 from runtime.explain.situation import Look, Situation, situation_at
 from runtime.explain.usual import seconds
 from runtime.explain.waits import stalled, starved, waiting
@@ -18,13 +18,13 @@ from runtime.trace.notes import EXIT_CODES
 from runtime.trace.reader import TraceFile
 
 EXIT = {
-    **{Verdict(status): code for status, code in EXIT_CODES.items()},
-    Verdict.HEALTHY: 0,
-    Verdict.SLOW: 0,
-    Verdict.STARVED: 4,
-    Verdict.STALLED: 5,
-    Verdict.LIVELOCKED: 6,
-    Verdict.DEADLOCKED: 7,
+    **{RunVerdict(status): code for status, code in EXIT_CODES.items()},
+    RunVerdict.HEALTHY: 0,
+    RunVerdict.SLOW: 0,
+    RunVerdict.STARVED: 4,
+    RunVerdict.STALLED: 5,
+    RunVerdict.LIVELOCKED: 6,
+    RunVerdict.DEADLOCKED: 7,
 }
 """Exit codes by verdict, those of outcomes as of `evenstep train`; 1 is also for a file that can't be read, 2 for wrong
 use."""
@@ -34,7 +34,7 @@ use."""
 class Explanation:
     """What a step waits for, down to the root, and what to change."""
 
-    verdict: Verdict
+    verdict: RunVerdict
     step: int
     selected: int
     charged: int
@@ -43,7 +43,7 @@ class Explanation:
     """The chain of what waits for what; the last is the root."""
     proof: tuple[str, ...]
     advice: str
-    before: Verdict | None
+    before: RunVerdict | None
     """How a run that is over stood before, where something was wrong with it."""
     situation: Situation
 
@@ -115,7 +115,7 @@ def _find(situation: Situation) -> Finding:
         return over(situation, _ended_by(situation), _trouble(situation))
     if not situation.begun:
         said = "the run has not begun: its actors are being made"
-        return Finding(Verdict.HEALTHY, (said,), "nothing yet; look again once it has begun")
+        return Finding(RunVerdict.HEALTHY, (said,), "nothing yet; look again once it has begun")
     return _going_on(situation)
 
 
@@ -168,7 +168,7 @@ def _impossible(situation: Situation) -> Finding | None:
     state = situation.state
     if status(state) == "deadlocked":
         cause = cause_of(situation, state)
-        return Finding(Verdict.DEADLOCKED, cause.chain, cause.advice, proof_of(situation, state))
+        return Finding(RunVerdict.DEADLOCKED, cause.chain, cause.advice, proof_of(situation, state))
     outlook = situation.outlook
     if outlook.dead_end is None or outlook.closes:
         return None
@@ -183,4 +183,4 @@ def _impossible(situation: Situation) -> Finding | None:
         f"if all that is in flight ({state.tally.in_flight}) is answered and kept, the run ends up so:",
         *proof_of(situation, outlook.dead_end),
     )
-    return Finding(Verdict.LIVELOCKED, cause.chain, cause.advice, proof)
+    return Finding(RunVerdict.LIVELOCKED, cause.chain, cause.advice, proof)

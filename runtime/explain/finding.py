@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Verdict(StrEnum):
+class RunVerdict(StrEnum):
     """How a run stands."""
 
     DEADLOCKED = "deadlocked"
@@ -33,12 +33,12 @@ class Verdict(StrEnum):
 class Finding:
     """A verdict, or the cause within one."""
 
-    verdict: Verdict
+    verdict: RunVerdict
     chain: tuple[str, ...]
     """What waits for what; the last is the root."""
     advice: str
     """What to change."""
     proof: tuple[str, ...] = ()
     """Of deadlocks and livelocks: the counts that make every answer impossible."""
-    before: Verdict | None = None
+    before: RunVerdict | None = None
     """How a run that is over stood before, where something was wrong with it."""

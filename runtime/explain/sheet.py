@@ -19,7 +19,7 @@ from fsm.state import NONE, Counts, GroupClass, State
 from fsm.values import pages
 from runtime.explain.ends import left, resumes
 from runtime.explain.explanation import Explanation
-from runtime.explain.finding import Verdict
+from runtime.explain.finding import RunVerdict
 from runtime.explain.situation import Situation, is_the_end
 from runtime.explain.usual import seconds
 from runtime.trace.show import printable
@@ -27,17 +27,17 @@ from runtime.trace.show import printable
 CLASSES_SHOWN = 20
 WIDEST = 4_000
 """Characters of one line of the chain that are shown."""
-_COLOURS: Mapping[Verdict, str] = {
-    Verdict.DEADLOCKED: "bold red",
-    Verdict.LIVELOCKED: "bold red",
-    Verdict.STARVED: "bold yellow",
-    Verdict.STALLED: "bold red",
-    Verdict.SLOW: "bold cyan",
-    Verdict.HEALTHY: "bold green",
-    Verdict.COMPLETED: "bold green",
-    Verdict.STOPPED: "bold red",
-    Verdict.FAILED: "bold red",
-    Verdict.INTERRUPTED: "bold yellow",
+_COLOURS: Mapping[RunVerdict, str] = {
+    RunVerdict.DEADLOCKED: "bold red",
+    RunVerdict.LIVELOCKED: "bold red",
+    RunVerdict.STARVED: "bold yellow",
+    RunVerdict.STALLED: "bold red",
+    RunVerdict.SLOW: "bold cyan",
+    RunVerdict.HEALTHY: "bold green",
+    RunVerdict.COMPLETED: "bold green",
+    RunVerdict.STOPPED: "bold red",
+    RunVerdict.FAILED: "bold red",
+    RunVerdict.INTERRUPTED: "bold yellow",
 }
 COLUMNS = ("queued", "running", "waiting", "backing off", "ready", "in training", "trained", "slots")
 ALWAYS_SHOWN = frozenset({"running", "ready", "slots"})
@@ -98,10 +98,10 @@ def _line(mark: str, line: str) -> RenderableType:
 
 def counts_table(situation: Situation) -> Table:
     """Groups per class and place, but for places where there are none. A slot is a place in flight or ready."""
-    rows = [_Row(name, (*counts, sum(counts[1:5]))) for name, counts in _rows(situation.state)]
+    rows = [_SheetRow(name, (*counts, sum(counts[1:5]))) for name, counts in _rows(situation.state)]
     rest = rows[CLASSES_SHOWN:]
-    rows = rows[:CLASSES_SHOWN] + ([_Row(f"{len(rest)} more", _sum(rest))] if rest else [])
-    in_all = _Row("in all", _sum(rows))
+    rows = rows[:CLASSES_SHOWN] + ([_SheetRow(f"{len(rest)} more", _sum(rest))] if rest else [])
+    in_all = _SheetRow("in all", _sum(rows))
     shown = [place for place, count in zip(COLUMNS, in_all.counts, strict=True) if count or place in ALWAYS_SHOWN]
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("  class", no_wrap=True)
@@ -114,14 +114,14 @@ def counts_table(situation: Situation) -> Table:
     return table
 
 
-class _Row(NamedTuple):
+class _SheetRow(NamedTuple):
     """A class, and how many of it are where."""
 
     name: str
     counts: tuple[int, ...]
 
 
-def _sum(rows: list[_Row]) -> tuple[int, ...]:
+def _sum(rows: list[_SheetRow]) -> tuple[int, ...]:
     return tuple(sum(row.counts[column] for row in rows) for column in range(len(COLUMNS)))
 
 

@@ -29,7 +29,7 @@ from runtime.trace.moment import Moment, state_at
 from runtime.trace.notes import CallBegan, CallEnded, RunEnded, Status
 from runtime.trace.reader import SNAPSHOT_MARK, TraceFile, blocks
 from runtime.trace.records import NoteRecord, Record, TransitionRecord
-from runtime.trace.vitals import Rollout, Vitals
+from runtime.trace.vitals import RunningAttempt, Vitals
 
 _SHORT_LINE = 200
 """Bytes; that of a trace which is closed is shorter."""
@@ -41,7 +41,7 @@ _BEGINS: Mapping[type[Any], str] = {TrainChunk: "accumulate", FinishStep: "finis
 _ENDS: Mapping[type[Any], str] = {ChunkTrained: "accumulate", StepFinished: "finish_step", SyncFinished: "sync"}
 
 
-class Outlook(Protocol):
+class StepOutlook(Protocol):
     """What can become of a step; see `specs.checker.closing.Outlook`."""
 
     @property
@@ -57,7 +57,7 @@ class Outlook(Protocol):
         """Where the run ends up if all is kept."""
 
 
-Look = Callable[[State, Laws, Mapping[GroupClass, int], int], Outlook]
+Look = Callable[[State, Laws, Mapping[GroupClass, int], int], StepOutlook]
 """`specs.checker.closing.outlook`."""
 
 
@@ -123,7 +123,7 @@ class Situation:
         return min(self.limits.min_groups, self.want)
 
     @cached_property
-    def outlook(self) -> Outlook:
+    def outlook(self) -> StepOutlook:
         """Whether the step can still close."""
         return self.look(self.state, self.laws, {}, STATES_MAX)
 
@@ -151,7 +151,7 @@ class Situation:
         """How long ago."""
         return max(0.0, self.now_s - since_s)
 
-    def class_of(self, rollout: Rollout) -> GroupClass | None:
+    def class_of(self, rollout: RunningAttempt) -> GroupClass | None:
         """The class of an attempt that runs; None where the core knows of none."""
         group = self.moment.core.book.roster.in_flight.get(rollout.attempt.prompt)
         return None if group is None else group.group_class

@@ -9,10 +9,10 @@ from fsm.explain import class_name
 from fsm.machines.trainer import TrainerState
 from fsm.state import GroupClass
 from fsm.values import pages
-from runtime.explain.finding import Finding, Verdict
+from runtime.explain.finding import Finding, RunVerdict
 from runtime.explain.situation import Situation
 from runtime.explain.usual import LEAST_S, limit_s, seconds
-from runtime.trace.vitals import Rollout
+from runtime.trace.vitals import RunningAttempt
 
 OLDEST_SHOWN = 3
 CLASSES_TRIED = 16
@@ -74,7 +74,7 @@ def stalled(situation: Situation) -> Finding | None:
     """Something asked of the world does not answer."""
     call = open_call(situation)
     if call is not None and call.hangs:
-        return Finding(Verdict.STALLED, (call.said,), _ADVICE[_OF_CALLS[call.call][1]])
+        return Finding(RunVerdict.STALLED, (call.said,), _ADVICE[_OF_CALLS[call.call][1]])
     if situation.state.trainer.status is TrainerState.ASSEMBLING:
         return _dead_workers(situation) or _hanging_rollouts(situation)
     return None
@@ -91,7 +91,7 @@ def _dead_workers(situation: Situation) -> Finding | None:
     )
     in_flight = situation.state.tally.in_flight
     return Finding(
-        Verdict.STALLED,
+        RunVerdict.STALLED,
         (
             f"{in_flight} groups are in flight, and no worker is there to generate them",
             f"all {len(workers)} generation workers are dead, the last for "
@@ -118,7 +118,7 @@ def _hanging_rollouts(situation: Situation) -> Finding | None:
     deadline = situation.deadline_s
     what = "no deadline" if deadline is None else f"rollout_timeout_s is {deadline:g} s"
     return Finding(
-        Verdict.STALLED,
+        RunVerdict.STALLED,
         (
             f"{len(hanging)} of {len(situation.vitals.rollouts)} running rollouts are far older than usual, and the "
             f"step can't close without them",
@@ -130,7 +130,7 @@ def _hanging_rollouts(situation: Situation) -> Finding | None:
     )
 
 
-def _oldest(situation: Situation, rollouts: Iterable[Rollout], more: str = "") -> str:
+def _oldest(situation: Situation, rollouts: Iterable[RunningAttempt], more: str = "") -> str:
     """The oldest of some rollouts, each with its prompt, worker and age, against what is usual."""
     oldest = sorted(rollouts, key=lambda rollout: rollout.started_s)[:OLDEST_SHOWN]
     said = []
@@ -163,7 +163,7 @@ def starved(situation: Situation) -> Finding | None:
     other = f", {rest / len(recent):.0%} equal otherwise" if rest else ""
     easy = "too easy" if right >= wrong else "too hard"
     return Finding(
-        Verdict.STARVED,
+        RunVerdict.STARVED,
         (
             f"groups finish, and dynamic sampling filters {share:.0%} of them",
             f"of the last {len(recent)} groups {right / len(recent):.0%} are all right and {wrong / len(recent):.0%} "
@@ -175,7 +175,7 @@ def starved(situation: Situation) -> Finding | None:
     )
 
 
-def needed_rollouts(situation: Situation) -> list[Rollout]:
+def needed_rollouts(situation: Situation) -> list[RunningAttempt]:
     """Running rollouts of classes that the step can't close without; all, where it can close without any one class."""
     rollouts = list(situation.vitals.rollouts.values())
     running = list(pages.items(situation.state.running))
@@ -190,7 +190,9 @@ def waiting(situation: Situation) -> Finding:
     call = open_call(situation)
     if situation.state.trainer.status is not TrainerState.ASSEMBLING:
         said = "the trainer is busy" if call is None else call.said
-        return Finding(Verdict.HEALTHY, (said,), "nothing: what was asked of the world is answered at the usual times")
+        return Finding(
+            RunVerdict.HEALTHY, (said,), "nothing: what was asked of the world is answered at the usual times"
+        )
     if not situation.vitals.rollouts:
         return _between_attempts(situation)
     rollouts = needed_rollouts(situation)
@@ -204,9 +206,9 @@ def waiting(situation: Situation) -> Finding:
         f"{_oldest(situation, rollouts)}",
     )
     if oldest_s <= half_s:
-        return Finding(Verdict.HEALTHY, chain, "nothing: rollouts are as young as they usually are")
+        return Finding(RunVerdict.HEALTHY, chain, "nothing: rollouts are as young as they usually are")
     return Finding(
-        Verdict.SLOW,
+        RunVerdict.SLOW,
         chain,
         "nothing is wrong; to wait less, shorten max_new_tokens or the verifier's time, add generation workers, or let "
         "dispatch lead further (a larger window)",
@@ -217,7 +219,7 @@ def _between_attempts(situation: Situation) -> Finding:
     backoffs = sorted(situation.vitals.backoffs.values(), key=lambda backoff: backoff.since_s + backoff.delay_s)
     if not backoffs:
         return Finding(
-            Verdict.HEALTHY,
+            RunVerdict.HEALTHY,
             ("attempts wait to start, and start with the next event",),
             "nothing: what is needed is on its way",
         )
@@ -229,5 +231,7 @@ def _between_attempts(situation: Situation) -> Finding:
         f"{'is tried again in ' + seconds(max(0.0, left_s)) if not late_s else 'was due ' + seconds(late_s) + ' ago'}"
     )
     if late_s > LEAST_S:
-        return Finding(Verdict.STALLED, (said,), "the clock of the runtime does not run: see whether its process lives")
-    return Finding(Verdict.SLOW, (said,), "see why attempts fail: evenstep trace --kind GroupFailed")
+        return Finding(
+            RunVerdict.STALLED, (said,), "the clock of the runtime does not run: see whether its process lives"
+        )
+    return Finding(RunVerdict.SLOW, (said,), "see why attempts fail: evenstep trace --kind GroupFailed")

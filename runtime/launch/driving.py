@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fsm.config.parse import StallWatchdogConfig
-from fsm.errors import ConfigError, EvenstepError, RunStopped
+from fsm.errors import ConfigError, EvenstepError, LimitReached
 from runtime.checkpoints.names import CHECKPOINTS, list_checkpoints
 from runtime.control.failures import InterruptedAtStart, RunFailed, failure_of
 from runtime.control.messages import Ending, Message, Notice, Outcome, StepDone
@@ -168,7 +168,7 @@ def _outcome_without_controller(heard: _Heard, error: Exception, checkpoint: Pat
     failure = failure_of(error)
     if heard.ending is not None:
         return replace(heard.ending, lost=(*heard.ending.lost, failure.says))
-    status: Status = "stopped" if isinstance(failure.cause, RunStopped) else "failed"
+    status: Status = "stopped" if isinstance(failure.cause, LimitReached) else "failed"
     if not heard.began and isinstance(failure.cause, ConfigError | UnsupportedModel | FileNotWritten):
         raise ConfigError(f"the run cannot start: {failure.says.removeprefix('the run cannot start: ')}")
     if not heard.began:

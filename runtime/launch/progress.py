@@ -9,7 +9,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from runtime.control.messages import Json, Message, Notice, StepDone, Validated
+from runtime.control.messages import Json, Message, Notice, StepDone, ValidationDone
 from runtime.explain.live import Standing, live_view
 
 Listener = Callable[[Message], None]
@@ -68,7 +68,7 @@ def _print(console: Console, message: Message, max_steps: int | None) -> None:
     match message:
         case StepDone(record):
             console.print(Text(step_line(record, max_steps)), soft_wrap=True)
-        case Validated(step, accuracy):
+        case ValidationDone(step, accuracy):
             console.print(Text(f"held-out accuracy {accuracy:.3f} after {step} steps"), soft_wrap=True)
         case Notice(text):
             console.print(Text(text), soft_wrap=True)

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fsm.core import Transition
+from fsm.core import AppliedEvent
 from fsm.effects import TrainChunk
 from fsm.events import ClaimUnreadable, Event, GroupFinished
 from fsm.machines.trainer import TrainerState
@@ -36,7 +36,7 @@ from runtime.training.step_metrics import StepMetrics
 
 
 @dataclass(slots=True)
-class _Counted:
+class _StepCounts:
     """What counts under one step."""
 
     groups: int = 0
@@ -67,7 +67,7 @@ class _Closed:
 
 
 @dataclass(slots=True)
-class _Worker:
+class _WorkerTimes:
     """What a worker reported: when its current interval began, and last."""
 
     since_busy_s: float
@@ -117,16 +117,16 @@ class StepMeter:
         self._now_s = now_s
         self._state = State()
         self._interval = _Interval(since_s=now_s)
-        self._counted: dict[int, _Counted] = {}
+        self._counted: dict[int, _StepCounts] = {}
         self._staleness: dict[int, int] = {}
         """Per prompt selected into the open step."""
         self._finished: tuple[int, int] | None = None
         """Prompt and step of the group that finished last, until its receipt is told."""
-        self._workers: dict[str, _Worker] = {}
+        self._workers: dict[str, _WorkerTimes] = {}
         self._closed: _Closed | None = None
         self._records: list[StepRecord] = []
 
-    def observe(self, transition: Transition, state: State, now_s: float) -> None:
+    def observe(self, transition: AppliedEvent, state: State, now_s: float) -> None:
         """One applied event, and the state after it. For use in the core's observer."""
         self._interval.phases_s[self._state.trainer.status] += now_s - self._now_s
         self._now_s = now_s
@@ -174,7 +174,7 @@ class StepMeter:
         """
         known = self._workers.get(worker)
         if known is None or busy_s < known.busy_s:
-            self._workers[worker] = _Worker(busy_s, self._now_s, busy_s, self._now_s)
+            self._workers[worker] = _WorkerTimes(busy_s, self._now_s, busy_s, self._now_s)
         else:
             known.busy_s, known.at_s = busy_s, self._now_s
 
@@ -190,8 +190,8 @@ class StepMeter:
         if self._closed is not None:
             self._complete(self._closed)
 
-    def _under(self, step: int) -> _Counted:
-        return self._counted.setdefault(step, _Counted())
+    def _under(self, step: int) -> _StepCounts:
+        return self._counted.setdefault(step, _StepCounts())
 
     def _stamped(self, target_step: int, before: State) -> int:
         """The step that a group counts under."""

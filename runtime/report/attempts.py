@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import IntEnum
 
-from fsm.core import Transition
+from fsm.core import AppliedEvent
 from fsm.effects import AbortRollout, ClearRows, StartRollout, TrainChunk
 from fsm.events import Attempt, ClaimUnreadable, GroupFailed, GroupFinished
 from fsm.machines.prompt_group import GroupState
@@ -77,7 +77,7 @@ class Attempts:
         self._finished: tuple[int, int] | None = None
         """Prompt and row of the group that finished last, until it is received."""
 
-    def transition(self, now: int, transition: Transition) -> None:
+    def transition(self, now: int, transition: AppliedEvent) -> None:
         """One applied event."""
         event = transition.event
         if type(event) is GroupFinished or type(event) is GroupFailed:

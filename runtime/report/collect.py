@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
-from fsm.core import Transition
+from fsm.core import AppliedEvent
 from fsm.errors import ConfigError
 from fsm.events import Begin
 from fsm.machines.prompt_group import GroupState
@@ -204,7 +204,7 @@ class _Gathering:
         self.phases.finish(now)
         self.counters.sample(now)
 
-    def _transition(self, now: int, transition: Transition) -> None:
+    def _transition(self, now: int, transition: AppliedEvent) -> None:
         if type(transition.event) is Begin:
             self.phases.begin(self.counters.version, now)
         self.attempts.transition(now, transition)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import IntEnum
 
-from fsm.core import Transition
+from fsm.core import AppliedEvent
 from fsm.rules import changes
 from runtime.metrics.step_record import StepRecord
 from runtime.report.columns import NOT_YET, Columns
@@ -59,7 +59,7 @@ class Happenings:
         self._open: dict[str, int] = {}
         """Rows of calls that are open, by name."""
 
-    def transition(self, now: int, transition: Transition) -> None:
+    def transition(self, now: int, transition: AppliedEvent) -> None:
         """One applied event."""
         for move in transition.moves:
             kind = type(move)
@@ -102,7 +102,7 @@ class Happenings:
                 self._end(now, note)
             case notes.TraceClosed():
                 self._mark(now, Kind.CLOSED, "the process ended in good order")
-            case notes.LateAnswer():
+            case notes.AnswerWasLate():
                 self.late_answers += 1
             case StepRecord():
                 self.metrics.append(note)

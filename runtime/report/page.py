@@ -21,7 +21,7 @@ from runtime.report.collect import Collected
 from runtime.report.columns import NO_WORKER, NOT_YET, Packing
 from runtime.report.happenings import KINDS
 from runtime.report.lanes import in_lanes, lanes_of
-from runtime.report.phases import CAUSES, ENDINGS, PHASES, Cause
+from runtime.report.phases import CAUSES, ENDINGS, PHASES, WaitCause
 from runtime.report.steps import STALENESS_SHOWN
 from runtime.trace.show import printable
 
@@ -123,7 +123,7 @@ def _data(collected: Collected, verdict: dict[str, Any], packing: Packing) -> di
             "phases": PHASES,
             "marks": KINDS,
             "causes": CAUSES,
-            "cause_columns": [cause.name.lower() for cause in Cause],
+            "cause_columns": [cause.name.lower() for cause in WaitCause],
             "endings": ENDINGS,
         },
         "marks_for": {"none": NONE, "not_yet": NOT_YET, "no_worker": NO_WORKER, "staleness_shown": STALENESS_SHOWN},

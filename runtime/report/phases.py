@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import IntEnum
 
-from fsm.core import Transition
+from fsm.core import AppliedEvent
 from fsm.events import (
     BackoffOver,
     Begin,
@@ -23,7 +23,7 @@ PHASES = [state.name.lower() for state in TrainerState]
 """Per value of the column `phase`, its name."""
 
 
-class Cause(IntEnum):
+class WaitCause(IntEnum):
     """What a trainer that assembles waits for."""
 
     ROLLOUTS = 0
@@ -40,7 +40,7 @@ CAUSES = [
     "nothing runs: the buffer is full",
     "nothing runs, though the gate is open",
 ]
-"""Per value of `Cause`, what it says."""
+"""Per value of `WaitCause`, what it says."""
 ENDED_BY = {
     GroupFinished: "a group finished",
     GroupFailed: "an attempt failed",
@@ -67,7 +67,7 @@ WAIT_COLUMNS: Mapping[str, str] = {
     "ended": "I",
     "prompt": "i",  # of the event that ended it, or −1
     "ended_by": "B",
-    **{cause.name.lower(): "I" for cause in Cause},  # ms of the wait, by cause
+    **{cause.name.lower(): "I" for cause in WaitCause},  # ms of the wait, by cause
 }
 
 _TURNS = frozenset(
@@ -89,18 +89,18 @@ class Phases:
         self.now: tuple[TrainerState, int, int] | None = None
         """Phase, step, and since when; None until it is known."""
         self._finishing = NOT_YET
-        self._causes = [0] * len(Cause)
+        self._causes = [0] * len(WaitCause)
         """Of the wait that goes on."""
 
     def begin(self, step: int, now: int) -> None:
         """The run begins, or goes on, with this step."""
         self.now = (TrainerState.ASSEMBLING, step, now)
 
-    def waited(self, cause: Cause, for_ms: int) -> None:
+    def waited(self, cause: WaitCause, for_ms: int) -> None:
         """The trainer has been assembling, for this cause."""
         self._causes[cause] += for_ms
 
-    def transition(self, now: int, transition: Transition) -> None:
+    def transition(self, now: int, transition: AppliedEvent) -> None:
         """One applied event."""
         for move in transition.moves:
             if type(move) not in _TURNS:
@@ -130,7 +130,7 @@ class Phases:
         if self.now is not None and self.now[2] < now:
             self._close(now, GOES_ON, NONE)
 
-    def _turn(self, now: int, phase: TrainerState, step: int, transition: Transition) -> None:
+    def _turn(self, now: int, phase: TrainerState, step: int, transition: AppliedEvent) -> None:
         if self.now is not None and self.now[2] < now:
             event = transition.event
             ended_by = _NUMBER.get(type(event), len(ENDED_BY))
@@ -144,17 +144,17 @@ class Phases:
         self.rows.append(step, phase, since, now)
         if phase is TrainerState.ASSEMBLING:
             self.waits.append(step, since, now, prompt, ended_by, *self._causes)
-            self._causes = [0] * len(Cause)
+            self._causes = [0] * len(WaitCause)
 
 
-def cause_of(*, running: int, in_flight: int, buffered: int, max_buffered: int | None, gate_open: bool) -> Cause:
+def cause_of(*, running: int, in_flight: int, buffered: int, max_buffered: int | None, gate_open: bool) -> WaitCause:
     """What a trainer that assembles waits for, of a state in which it does."""
     if running:
-        return Cause.ROLLOUTS
+        return WaitCause.ROLLOUTS
     if in_flight:
-        return Cause.RETRIES
+        return WaitCause.RETRIES
     if not gate_open:
-        return Cause.GATE
+        return WaitCause.GATE
     if max_buffered is not None and buffered >= max_buffered:
-        return Cause.BUFFER
-    return Cause.NOTHING_RUNS
+        return WaitCause.BUFFER
+    return WaitCause.NOTHING_RUNS

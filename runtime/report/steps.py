@@ -77,7 +77,7 @@ class _Mean:
 
 
 @dataclass(slots=True)
-class _Counted:
+class _AttemptCounts:
     """What counts under one step."""
 
     staleness: list[int] = field(default_factory=list)
@@ -101,7 +101,7 @@ def steps_of(attempts: Columns, phases: Phases) -> Columns:
     begun = _begun(phases)
     rows = Columns(COLUMNS)
     for number, step in enumerate(closings["step"]):
-        of_step = counted.pop(step, _Counted())
+        of_step = counted.pop(step, _AttemptCounts())
         times = [closings[name][number] for name in ("finishing", "closed", "synced", "selected", "charged", "short")]
         _append(rows, step, begun.get(step, times[0]), times, of_step)
     last = closings.last("step") if len(closings) else NONE
@@ -123,10 +123,10 @@ def _begun(phases: Phases) -> dict[int, int]:
     return begun
 
 
-def _count(attempts: Columns, phases: Phases) -> dict[int, _Counted]:
+def _count(attempts: Columns, phases: Phases) -> dict[int, _AttemptCounts]:
     closed, numbers = phases.closings["closed"], phases.closings["step"]
     first = numbers[0] if len(numbers) else phases.now[1] if phases.now is not None else 0
-    counted: defaultdict[int, _Counted] = defaultdict(_Counted)
+    counted: defaultdict[int, _AttemptCounts] = defaultdict(_AttemptCounts)
     columns = [attempts[name] for name in _READ]
     for row in zip(*columns, strict=True):
         state, after, step, charged, target, weight, ended, left, finished, zero_variance, rollouts, tokens, reward = (
@@ -157,7 +157,7 @@ def _count(attempts: Columns, phases: Phases) -> dict[int, _Counted]:
     return counted
 
 
-def _append(rows: Columns, step: int, begun: int, known: Sequence[int], of_step: _Counted) -> None:
+def _append(rows: Columns, step: int, begun: int, known: Sequence[int], of_step: _AttemptCounts) -> None:
     staleness = of_step.staleness
     histogram = [0] * STALENESS_SHOWN
     for versions in staleness:

@@ -15,7 +15,7 @@ from runtime.tasks.judges import Judge, Verdict
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class VerdictFault:
     """Why there is no verdict: what happened, as in "raised ValueError", and what to do about it."""
 
     happened: str
@@ -87,7 +87,7 @@ class JudgedTask(Task):
         """What the judge is given to rate a rollout of item `index`; it is pickled."""
 
     @abstractmethod
-    def blame(self, index: int, turns: Sequence[str], fault: Fault) -> str:
+    def blame(self, index: int, turns: Sequence[str], fault: VerdictFault) -> str:
         """Why a rollout of item `index` has no verdict, with the item, the completion and the remedy."""
 
 

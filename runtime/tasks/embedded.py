@@ -15,7 +15,7 @@ from runtime.tasks.split import Split, training_item, validation_items
 
 
 @dataclass(frozen=True, slots=True)
-class _Item:
+class _EmbeddedItem:
     prompt: str
     answer: str
 
@@ -62,17 +62,17 @@ class CharacterTask(OwnTask):
         right = sum(a == b for a, b in zip(answer, given, strict=False))
         return Verdict(reward=right / max(len(answer), len(given)), correct=False)
 
-    def _item(self, index: int) -> _Item:
+    def _item(self, index: int) -> _EmbeddedItem:
         if self._held_out is not None:
             return self._held_out[index]
         return training_item(lambda attempt: self._draw("training", index, attempt), self._data.held_out_fraction)
 
-    def _draw(self, *stream: int | str) -> _Item:
+    def _draw(self, *stream: int | str) -> _EmbeddedItem:
         task = self._task
         rng = random.Random(derive_seed(self._data.seed, task.name, *stream))
         length = rng.randint(task.min_length, task.max_length)
         if isinstance(task, ReverseTaskConfig):
             text = "".join(rng.choices(string.ascii_lowercase[: task.letters], k=length))
-            return _Item(prompt=f"{text:>{task.max_length}}>", answer=text[::-1])
+            return _EmbeddedItem(prompt=f"{text:>{task.max_length}}>", answer=text[::-1])
         text = "".join(rng.choices(string.digits, k=length))
-        return _Item(prompt=f"{text:>{task.max_length}}>", answer="".join(sorted(text)))
+        return _EmbeddedItem(prompt=f"{text:>{task.max_length}}>", answer="".join(sorted(text)))

@@ -11,7 +11,7 @@ from typing import Any
 import reasoning_gym
 from reasoning_gym.factory import DATASETS
 
-from runtime.tasks.base import Fault, JudgedTask
+from runtime.tasks.base import JudgedTask, VerdictFault
 from runtime.tasks.config import DataConfig, ReasoningGymTaskConfig
 from runtime.tasks.errors import TaskError
 from runtime.tasks.gym_judge import GymJudge
@@ -20,7 +20,7 @@ from runtime.tasks.split import Split, training_item, validation_items
 
 
 @dataclass(frozen=True, slots=True)
-class _Item:
+class _GymItem:
     prompt: str
     entry: dict[str, Any]
 
@@ -89,7 +89,7 @@ class GymTask(JudgedTask):
         matches = self._pattern.findall(turns[-1])
         return matches[-1] if matches else None, entry
 
-    def blame(self, index: int, turns: Sequence[str], fault: Fault) -> str:
+    def blame(self, index: int, turns: Sequence[str], fault: VerdictFault) -> str:
         """Dataset, entry and answer."""
         answer, entry = self.case(index, turns)
         return (
@@ -98,17 +98,17 @@ class GymTask(JudgedTask):
             "answers it can parse"
         )
 
-    def _item(self, index: int) -> _Item:
+    def _item(self, index: int) -> _GymItem:
         return self._held_out[index] if self._held_out is not None else self._cached_training_item(index)
 
-    def _training_item(self, index: int) -> _Item:
+    def _training_item(self, index: int) -> _GymItem:
         return training_item(
             lambda attempt: self._draw(index + attempt * self._num_prompts), self._data.held_out_fraction
         )
 
-    def _draw(self, number: int) -> _Item:
+    def _draw(self, number: int) -> _GymItem:
         entry = self._dataset[number]
-        return _Item(prompt=entry["question"], entry=entry)
+        return _GymItem(prompt=entry["question"], entry=entry)
 
 
 def _create(task: ReasoningGymTaskConfig, *, size: int, seed: int) -> Any:

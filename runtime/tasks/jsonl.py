@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runtime.files.plain import why_not_plain
-from runtime.tasks.base import Fault, JudgedTask
+from runtime.tasks.base import JudgedTask, VerdictFault
 from runtime.tasks.config import DataConfig, JsonlTaskConfig
 from runtime.tasks.errors import TaskError
 from runtime.tasks.judges import FunctionJudge
@@ -19,7 +19,7 @@ from runtime.tasks.split import Split, is_held_out
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class JsonLine:
     """A line of the file; `number` counts from 1."""
 
     number: int
@@ -81,7 +81,7 @@ class JsonlTask(JudgedTask):
         """The last turn and the line's answer."""
         return turns[-1], self._lines[index].answer
 
-    def blame(self, index: int, turns: Sequence[str], fault: Fault) -> str:
+    def blame(self, index: int, turns: Sequence[str], fault: VerdictFault) -> str:
         """File and line, verifier, completion, prompt and answer."""
         line = self._lines[index]
         return (
@@ -98,8 +98,8 @@ class Sides:
     """Lines in the file."""
     taken: int
     """Of these, as many as `data.num_prompts` says."""
-    training: list[Line]
-    held_out: list[Line]
+    training: list[JsonLine]
+    held_out: list[JsonLine]
     """Never trained on; the first `validation_size` of them measure accuracy."""
 
 
@@ -119,7 +119,7 @@ def split_lines(task: JsonlTaskConfig, data: DataConfig) -> Sides:
         training = [line for line in taken if line.prompt not in prompts]
         return Sides(len(lines), wanted, training, held_out)
     fraction = data.held_out_fraction if data.validation_size else 0.0
-    sides: tuple[list[Line], list[Line]] = ([], [])
+    sides: tuple[list[JsonLine], list[JsonLine]] = ([], [])
     for line in taken:
         sides[is_held_out(line.prompt, fraction)].append(line)
     return Sides(len(lines), wanted, *sides)
@@ -143,7 +143,7 @@ def say_split(task: JsonlTaskConfig, data: DataConfig) -> str:
     )
 
 
-def read_lines(path: Path, key: str) -> list[Line]:
+def read_lines(path: Path, key: str) -> list[JsonLine]:
     """All lines of the file that a key names, blank ones left out. Raises TaskError with file, line and remedy."""
     if problem := why_not_plain(path):
         raise TaskError(f"{path}: {problem}; {key} must name a plain file")
@@ -157,7 +157,7 @@ def read_lines(path: Path, key: str) -> list[Line]:
     return lines
 
 
-def _parse(path: Path, number: int, line: str) -> Line:
+def _parse(path: Path, number: int, line: str) -> JsonLine:
     where = f"{path}:{number}"
     try:
         value = json.loads(line)
@@ -171,4 +171,4 @@ def _parse(path: Path, number: int, line: str) -> Line:
             raise TaskError(f"{where}: {key!r} is {found}; give it as a string")
     if not value["prompt"]:
         raise TaskError(f"{where}: 'prompt' is empty; give it a text, or leave the line out")
-    return Line(number=number, prompt=value["prompt"], answer=value["answer"])
+    return JsonLine(number=number, prompt=value["prompt"], answer=value["answer"])

@@ -21,7 +21,7 @@ from typing import Any
 from fsm.config.blocks import CoreLossConfig, CorePolicyConfig
 from fsm.config.parse import RunConfig, parse_config
 from fsm.config.setup import Setup, set_up
-from fsm.core import Core, Transition
+from fsm.core import AppliedEvent, Core
 from fsm.snapshot import restore
 from runtime.trace.kinds import TABLE, Json
 
@@ -87,12 +87,18 @@ def package_versions() -> dict[str, str]:
     return versions
 
 
+def _fields(entry: Any) -> Any:
+    """Of an entry in the table of kinds: a kind's name may have changed since, its code and its fields may not."""
+    named = isinstance(entry, list) and len(entry) == 2 and isinstance(entry[1], list)
+    return entry[1] if named else entry
+
+
 def check_kinds(header: Json) -> None:
     """Raise TraceUnreadable where a kind had other fields when the trace was written."""
     written = header.get("kinds")
     if not isinstance(written, dict) or not isinstance(header.get("packages"), dict):
         raise TraceUnreadable("the header does not say what its codes mean: it was changed, or is none of evenstep")
-    changed = [code for code, fields in TABLE.items() if written.get(code, fields) != fields]
+    changed = [code for code, entry in TABLE.items() if _fields(written.get(code, entry)) != _fields(entry)]
     if changed or not written.keys() <= TABLE.keys():
         code = changed[0] if changed else min(written.keys() - TABLE.keys())
         raise TraceUnreadable(
@@ -106,7 +112,7 @@ def setup_of(header: Json) -> Setup:
     return set_up(core_config(header["config"]), header["num_prompts"], check=False)
 
 
-def core_of(header: Json, observer: Callable[[Transition], None] | None = None) -> Core:
+def core_of(header: Json, observer: Callable[[AppliedEvent], None] | None = None) -> Core:
     """The core of a recorded run, before its first event. Raises ConfigError."""
     setup = setup_of(header)
     if header["snapshot"] is not None:

@@ -76,7 +76,7 @@ CODES: Mapping[type[Any], str] = {
     notes.CallBegan: "CB",
     notes.CallEnded: "CE",
     notes.GroupReceived: "GR",
-    notes.LateAnswer: "LA",
+    notes.AnswerWasLate: "LA",
     notes.Validated: "VD",
     notes.Checkpointed: "CK",
     notes.NoProgress: "NP",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fsm.core import Core, Transition
+from fsm.core import AppliedEvent, Core
 from fsm.errors import EvenstepError
 from fsm.snapshot import reinstate
 from runtime.trace.choose import every, head_of
@@ -39,7 +39,7 @@ def state_at(trace: TraceFile, *, seq: int | None = None, unix_s: float | None =
     Raises TraceUnreadable, and ConfigError where a custom sampler cannot be loaded.
     """
     found = _last_snapshot(trace, seq, unix_s)
-    today: list[Transition] = []
+    today: list[AppliedEvent] = []
     if found is None:
         vitals, last = Vitals(), _beginning(trace)
         core = core_of(trace.header, today.append)
@@ -81,7 +81,7 @@ def _beginning(trace: TraceFile) -> tuple[int, float, float]:
     return -1, 0.0, trace.started_unix_s
 
 
-def _apply(trace: TraceFile, core: Core, today: list[Transition], record: TransitionRecord) -> bool:
+def _apply(trace: TraceFile, core: Core, today: list[AppliedEvent], record: TransitionRecord) -> bool:
     today.clear()
     try:
         core.apply(record.transition.event)

@@ -87,7 +87,7 @@ class GroupReceived(NamedTuple):
         return "mixed" if self.correct else "all_wrong"
 
 
-class LateAnswer(NamedTuple):
+class AnswerWasLate(NamedTuple):
     """An answer came for an attempt that was over, and was refused (D2)."""
 
 
@@ -153,7 +153,7 @@ Note = (
     | CallBegan
     | CallEnded
     | GroupReceived
-    | LateAnswer
+    | AnswerWasLate
     | Validated
     | Checkpointed
     | NoProgress

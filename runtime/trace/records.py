@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
-from fsm.core import Transition
+from fsm.core import AppliedEvent
 from runtime.trace.kinds import Json, plain, read_value, write_value
 from runtime.trace.notes import Note
 
@@ -25,7 +25,7 @@ class TransitionRecord(NamedTuple):
     monotonic_s: float
     """Since the trace was opened."""
     unix_s: float
-    transition: Transition
+    transition: AppliedEvent
 
 
 class NoteRecord(NamedTuple):
@@ -63,7 +63,7 @@ encode = json.JSONEncoder(separators=(",", ":"), default=_error, check_circular=
 """JSON in one line of ASCII: other characters, lone surrogates among them, are escaped."""
 
 
-def transition_body(transition: Transition) -> str:
+def transition_body(transition: AppliedEvent) -> str:
     """What a transition's line says beside its number and times."""
     body: Json = {"e": write_value(transition.event)}
     if transition.moves:
@@ -97,7 +97,7 @@ def decode(given: Json, started_unix_s: float) -> Record:
     if "e" in given:
         moves = tuple([read_value(move) for move in given.get("m", ())])
         effects = tuple([read_value(effect) for effect in given.get("f", ())])
-        return TransitionRecord(seq, monotonic_s, unix_s, Transition(read_value(given["e"]), moves, effects))
+        return TransitionRecord(seq, monotonic_s, unix_s, AppliedEvent(read_value(given["e"]), moves, effects))
     if "n" in given:
         return NoteRecord(seq, monotonic_s, unix_s, read_value(given["n"]))
     return SnapshotRecord(seq, monotonic_s, unix_s, given["s"], given["b"], given["v"])

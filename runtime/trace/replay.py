@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fsm.core import Core, Transition
+from fsm.core import AppliedEvent, Core
 from fsm.effects import ClosedStep
 from fsm.errors import EvenstepError
 from fsm.explain import status
@@ -24,7 +24,7 @@ from runtime.trace.notes import RunEnded
 from runtime.trace.reader import SNAPSHOT_MARK, TraceFile, open_trace
 from runtime.trace.records import encode, transition_body
 
-Check = Callable[[Core, State, Transition], str | None]
+Check = Callable[[Core, State, AppliedEvent], str | None]
 """Given the core after a transition, the state before it and the transition: what does not hold, or None."""
 
 
@@ -101,7 +101,7 @@ class _Replay:
         """Steps closed before those that the core knows of."""
         self.ended: RunEnded | None = None
         """The outcome, once its record was reached."""
-        self.transition: Transition | None = None
+        self.transition: AppliedEvent | None = None
         """Today's, of the event applied last."""
 
     def run(self, to: int | None) -> ReplayResult:
@@ -152,7 +152,7 @@ class _Replay:
         assert self.core is not None, "records before the beginning are passed over"
         return self.core
 
-    def _observe(self, transition: Transition) -> None:
+    def _observe(self, transition: AppliedEvent) -> None:
         self.transition = transition
 
     def _step(self, core: Core, given: Json, line: bytes) -> Difference | None:

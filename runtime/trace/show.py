@@ -21,7 +21,7 @@ _CLASS_WORDS = {
 }
 
 
-class Row(NamedTuple):
+class ShownRecord(NamedTuple):
     """One record, as it is shown."""
 
     seq: int
@@ -37,7 +37,7 @@ class Row(NamedTuple):
     """A line each."""
 
 
-def row(record: Record) -> Row:
+def row(record: Record) -> ShownRecord:
     """A record as it is shown: printable text."""
     at = f"{record.monotonic_s:.3f}"
     clock = time.strftime("%H:%M:%S", time.localtime(record.unix_s)) + f".{int(record.unix_s * 1000) % 1000:03d}"
@@ -45,12 +45,12 @@ def row(record: Record) -> Row:
         case TransitionRecord(transition=transition):
             changed = "\n".join(describe(move) for move in transition.moves)
             effects = "\n".join(describe(effect) for effect in transition.effects)
-            return Row(record.seq, at, clock, describe(transition.event), changed, effects)
+            return ShownRecord(record.seq, at, clock, describe(transition.event), changed, effects)
         case NoteRecord(note=note):
-            return Row(record.seq, at, clock, f"· {describe(note)}", "", "")
+            return ShownRecord(record.seq, at, clock, f"· {describe(note)}", "", "")
         case SnapshotRecord(snapshot=snapshot):
             version = snapshot["state"]["trainer"][1]
-            return Row(record.seq, at, clock, f"· Snapshot at version {version}", "", "")
+            return ShownRecord(record.seq, at, clock, f"· Snapshot at version {version}", "", "")
 
 
 def plain_line(record: Record) -> str:

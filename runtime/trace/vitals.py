@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, NamedTuple, cast
 
-from fsm.core import Transition
+from fsm.core import AppliedEvent
 from fsm.effects import AbortRollout, FinishStep, StartBackoff, StartRollout, SyncWeights, TrainChunk
 from fsm.events import (
     Attempt,
@@ -34,7 +34,7 @@ _CALLS = {TrainChunk: "accumulate", FinishStep: "finish_step", SyncWeights: "syn
 _ENDS = {ChunkTrained: "accumulate", StepFinished: "finish_step", SyncFinished: "sync"}
 
 
-class Rollout(NamedTuple):
+class RunningAttempt(NamedTuple):
     """An attempt that runs."""
 
     attempt: Attempt
@@ -63,7 +63,7 @@ class Worker(NamedTuple):
     """Why it died last."""
 
 
-class Finished(NamedTuple):
+class FinishedGroup(NamedTuple):
     """A group that finished, kept or filtered."""
 
     prompt: int
@@ -78,7 +78,7 @@ class Vitals:
     """Everything that runs, since when, and how it went of late."""
 
     def __init__(self) -> None:
-        self.rollouts: dict[int, Rollout] = {}
+        self.rollouts: dict[int, RunningAttempt] = {}
         """Attempts that run, by dispatch number, in order of dispatch."""
         self.backoffs: dict[int, Backoff] = {}
         """By prompt."""
@@ -93,14 +93,14 @@ class Vitals:
         self.gate_since_s = 0.0
         self.progress_s = 0.0
         """When a group last finished or a step closed (W2)."""
-        self.recent: deque[Finished] = deque(maxlen=RECENT)
+        self.recent: deque[FinishedGroup] = deque(maxlen=RECENT)
         self.late_answers = 0
         self.checkpoint: str | None = None
         """The path of the newest checkpoint that this process wrote."""
         self.ended: RunEnded | None = None
         """The outcome, once there is one."""
 
-    def transition(self, monotonic_s: float, transition: Transition) -> None:
+    def transition(self, monotonic_s: float, transition: AppliedEvent) -> None:
         """One applied event."""
         event = transition.event
         kind = type(event)
@@ -111,7 +111,7 @@ class Vitals:
                 filtered = any(type(move) is changes.GroupFiltered for move in transition.moves)
                 prompt = cast(GroupFinished, event).attempt.prompt
                 age_s = 0.0 if rollout is None else round(monotonic_s - rollout.started_s, 3)
-                self.recent.append(Finished(prompt, age_s, "unknown", filtered))
+                self.recent.append(FinishedGroup(prompt, age_s, "unknown", filtered))
         elif kind is BackoffOver:
             self.backoffs.pop(cast(BackoffOver, event).attempt.prompt, None)
         elif kind in (Begin, ChunkTrained, StepFinished, SyncFinished):
@@ -124,7 +124,7 @@ class Vitals:
         for effect in transition.effects:
             if type(effect) is StartRollout:
                 attempt, slot, _, start_weight = effect
-                self.rollouts[attempt.dispatch] = Rollout(attempt, slot, start_weight, monotonic_s, None)
+                self.rollouts[attempt.dispatch] = RunningAttempt(attempt, slot, start_weight, monotonic_s, None)
             elif type(effect) is TrainChunk or type(effect) is FinishStep or type(effect) is SyncWeights:
                 self.calls[_CALLS[type(effect)]] = (effect[0], monotonic_s)
             elif type(effect) is StartBackoff:
@@ -158,7 +158,7 @@ class Vitals:
             case notes.WorkerDied(worker, reason):
                 before = self.workers.get(worker)
                 self.workers[worker] = Worker(False, monotonic_s, (before.deaths if before else 0) + 1, reason[:500])
-            case notes.LateAnswer():
+            case notes.AnswerWasLate():
                 self.late_answers += 1
             case notes.Checkpointed(_, path):
                 self.checkpoint = path
@@ -188,7 +188,7 @@ class Vitals:
 def from_json(saved: Json) -> Vitals:
     """The vitals that `as_json` wrote."""
     vitals = Vitals()
-    rollouts = [Rollout(Attempt(*attempt), *rest) for attempt, *rest in saved["rollouts"]]
+    rollouts = [RunningAttempt(Attempt(*attempt), *rest) for attempt, *rest in saved["rollouts"]]
     vitals.rollouts = {rollout.attempt.dispatch: rollout for rollout in rollouts}
     backoffs = [Backoff(Attempt(*attempt), *rest) for attempt, *rest in saved["backoffs"]]
     vitals.backoffs = {backoff.attempt.prompt: backoff for backoff in backoffs}
@@ -196,7 +196,7 @@ def from_json(saved: Json) -> Vitals:
     vitals.calls = {call: (number, since_s) for call, (number, since_s) in saved["calls"].items()}
     vitals.trainer_since_s, vitals.step_since_s = saved["trainer_since_s"], saved["step_since_s"]
     vitals.gate_since_s, vitals.progress_s = saved["gate_since_s"], saved["progress_s"]
-    vitals.recent.extend(Finished(*finished) for finished in saved["recent"])
+    vitals.recent.extend(FinishedGroup(*finished) for finished in saved["recent"])
     vitals.late_answers = saved["late_answers"]
     vitals.checkpoint = saved.get("checkpoint")  # a trace of an older evenstep has neither this nor `ended`
     ended = saved.get("ended")

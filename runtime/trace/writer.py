@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, NamedTuple, Self
 
-from fsm.core import Core, Transition
+from fsm.core import AppliedEvent, Core
 from fsm.snapshot import snapshot
 from runtime.files.unwritten import FileNotWritten, reason_of
 from runtime.trace.config import TraceConfig
@@ -41,7 +41,7 @@ class _Snapshot(NamedTuple):
     closed_before: int
 
 
-_Taken = tuple[int, float, float, Transition | Note | _Snapshot]
+_Taken = tuple[int, float, float, AppliedEvent | Note | _Snapshot]
 """A record put aside: its number, the monotonic and the wall time, and what it is about."""
 
 
@@ -101,7 +101,7 @@ class Trace:
         self._thread = threading.Thread(target=self._run, name="trace", daemon=True)
         self._thread.start()
 
-    def observe(self, transition: Transition, core: Core) -> None:
+    def observe(self, transition: AppliedEvent, core: Core) -> None:
         """Put one transition aside; every few thousand records, a snapshot of the core too.
 
         Raises TraceFailed where an earlier record could not be written and there is no `on_refused`, or the trace is
@@ -261,7 +261,7 @@ class Trace:
     def _line(self, taken: _Taken) -> str:
         seq, now_s, unix_s, what = taken
         monotonic_s = round(now_s - self._opened_s, 3)
-        if type(what) is Transition:
+        if type(what) is AppliedEvent:
             body = transition_body(what)
             self._vitals.transition(monotonic_s, what)
         elif type(what) is _Snapshot:

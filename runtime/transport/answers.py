@@ -26,7 +26,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class AttemptFinished:
     """A group is generated and scored."""
 
     attempt: Attempt
@@ -40,7 +40,7 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class AttemptFailed:
     """An attempt failed."""
 
     attempt: Attempt
@@ -57,7 +57,7 @@ class Aborted:
     attempt: Attempt
 
 
-Answer = Finished | Failed | Aborted
+Answer = AttemptFinished | AttemptFailed | Aborted
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class ChunkReport:
     """Seconds that reading the groups took."""
 
 
-class WorkerDied(Exception):
+class WorkerLost(Exception):
     """A generation worker died; what it was doing is lost."""
 
     def __init__(self, worker: str, reason: str, lost: Sequence[Attempt]):

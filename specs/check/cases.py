@@ -16,7 +16,7 @@ from fsm.config.setup import set_up
 from fsm.machines.table import fire
 from fsm.rules.laws import Laws, laws_of
 from specs.check.scaling import Scaled, Scope, scale
-from specs.model import CrashFrom, World
+from specs.model import CrashFrom, WorldOptions
 
 
 class ScopeName(StrEnum):
@@ -32,7 +32,7 @@ class Case(NamedTuple):
 
     name: str
     scaled: Scaled
-    world: World
+    world: WorldOptions
 
 
 class _Plan(NamedTuple):
@@ -40,10 +40,10 @@ class _Plan(NamedTuple):
 
     name: str
     scope: Scope
-    world: World = World()
+    world: WorldOptions = WorldOptions()
 
 
-AT_ONCE = World(backs_off=False)
+AT_ONCE = WorldOptions(backs_off=False)
 """A failed attempt is followed by the next at once, or after the sync: a group never backs off."""
 
 PLANS: Mapping[ScopeName, tuple[_Plan, ...]] = {
@@ -71,7 +71,7 @@ PLANS: Mapping[ScopeName, tuple[_Plan, ...]] = {
         _Plan(
             "any earlier checkpoint",
             Scope(size=1, window=1, steps=3, attempts=1),
-            World(crash=CrashFrom.LAST_CHECKPOINT),
+            WorldOptions(crash=CrashFrom.LAST_CHECKPOINT),
         ),
     ),
 }

@@ -35,7 +35,7 @@ class Untold(Exception):
     """The story cannot be told with prompts. The message says why."""
 
 
-class Told(NamedTuple):
+class ConcreteAnswer(NamedTuple):
     """One answer with prompts."""
 
     answer: Answer
@@ -51,7 +51,7 @@ class Concrete(NamedTuple):
     config: dict[str, Any]
     """The `config` of a scenario."""
     num_prompts: int
-    told: tuple[Told, ...]
+    told: tuple[ConcreteAnswer, ...]
     world: World
     """At the end."""
 
@@ -113,7 +113,9 @@ def _differs(document: dict[str, Any], defaults: dict[str, Any]) -> dict[str, An
     return found
 
 
-def _follow(world: World, answers: Iterable[Answer], states: Iterable[State], crash: CrashFrom) -> Iterator[Told]:
+def _follow(
+    world: World, answers: Iterable[Answer], states: Iterable[State], crash: CrashFrom
+) -> Iterator[ConcreteAnswer]:
     """Drive the world along. Raises Untold where it cannot follow, or where the counts differ."""
     for number, (answer, state) in enumerate(zip(answers, states, strict=True), start=1):
         try:
@@ -125,7 +127,7 @@ def _follow(world: World, answers: Iterable[Answer], states: Iterable[State], cr
         yield told
 
 
-def _give(world: World, answer: Answer, crash: CrashFrom) -> Told:
+def _give(world: World, answer: Answer, crash: CrashFrom) -> ConcreteAnswer:
     """One answer to the real core."""
     if answer.group_class is not None:
         return _give_group(world, answer, answer.group_class)
@@ -134,21 +136,21 @@ def _give(world: World, answer: Answer, crash: CrashFrom) -> Told:
             if crash is CrashFrom.OWN_SNAPSHOT:
                 world.checkpoint()
                 world.crash()
-                return Told(answer, None, ("checkpoint", "crash"))
+                return ConcreteAnswer(answer, None, ("checkpoint", "crash"))
             world.crash()
         case "save":
             world.checkpoint()
-            return Told(answer, None, ("checkpoint",))
+            return ConcreteAnswer(answer, None, ("checkpoint",))
         case "chunk_trained":
             world.chunk_trained()
         case "step_finished":
             world.step_finished()
         case "weights_synced":
             world.weights_synced()
-    return Told(answer, None, (answer.name,))
+    return ConcreteAnswer(answer, None, (answer.name,))
 
 
-def _give_group(world: World, answer: Answer, group_class: GroupClass) -> Told:
+def _give_group(world: World, answer: Answer, group_class: GroupClass) -> ConcreteAnswer:
     """An answer about a group: the first dispatched one of its class that may give it."""
     roster = world.core.book.roster
     failure = world.config.async_rl.rollout_failure
@@ -161,12 +163,12 @@ def _give_group(world: World, answer: Answer, group_class: GroupClass) -> Told:
         case "claim_failed":
             prompt = _first(roster.chunk.values(), group_class).prompt
             world.claim_failed(prompt)
-            return Told(answer, prompt, ({"claim_failed": [prompt]},))
+            return ConcreteAnswer(answer, prompt, ({"claim_failed": [prompt]},))
         case "late":
             groups = [*roster.waiting.values(), *roster.backing_off.values()]
             prompt = _first(groups, group_class).prompt
             world.late(prompt)
-            return Told(answer, prompt, ({"late": [prompt]},))
+            return ConcreteAnswer(answer, prompt, ({"late": [prompt]},))
     running = list(roster.running.get(group_class, {}).values())
     match answer.name:
         case "drop":
@@ -179,7 +181,7 @@ def _give_group(world: World, answer: Answer, group_class: GroupClass) -> Told:
     return _finish(world, answer, prompt)
 
 
-def _finish(world: World, answer: Answer, prompt: int) -> Told:
+def _finish(world: World, answer: Answer, prompt: int) -> ConcreteAnswer:
     """The attempt of a prompt is over."""
     match answer.name:
         case "commit":
@@ -193,16 +195,16 @@ def _finish(world: World, answer: Answer, prompt: int) -> Told:
             world.filter(prompt)
         case "retry" | "skip":
             world.fail(prompt, FailureKind.DATA)
-            return Told(answer, prompt, ({"fail": {"prompt": prompt, "kind": "data"}},))
+            return ConcreteAnswer(answer, prompt, ({"fail": {"prompt": prompt, "kind": "data"}},))
         case "back_off":
             # Backoffs must not end together: a tick ends all that are due.
             world.tick(1.0)
             world.fail(prompt, FailureKind.INFRA)
-            return Told(answer, prompt, ({"tick": 1.0}, {"fail": {"prompt": prompt, "kind": "infra"}}))
+            return ConcreteAnswer(answer, prompt, ({"tick": 1.0}, {"fail": {"prompt": prompt, "kind": "infra"}}))
         case "drop":
             world.fail(prompt, FailureKind.INFRA)
-            return Told(answer, prompt, ({"fail": {"prompt": prompt, "kind": "infra"}},))
-    return Told(answer, prompt, ({answer.name: [prompt]},))
+            return ConcreteAnswer(answer, prompt, ({"fail": {"prompt": prompt, "kind": "infra"}},))
+    return ConcreteAnswer(answer, prompt, ({answer.name: [prompt]},))
 
 
 def _first(groups: Iterable[Group], group_class: GroupClass) -> Group:
@@ -212,6 +214,6 @@ def _first(groups: Iterable[Group], group_class: GroupClass) -> Group:
     raise Untold(f"no group of {group_class} can give the answer with one budget of attempts for all prompts")
 
 
-def _tick(world: World, answer: Answer, prompt: int, seconds: float) -> Told:
+def _tick(world: World, answer: Answer, prompt: int, seconds: float) -> ConcreteAnswer:
     world.tick(seconds)
-    return Told(answer, prompt, ({"tick": seconds},))
+    return ConcreteAnswer(answer, prompt, ({"tick": seconds},))

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 from specs.check.cases import Case, bounds_of, laws_in, say_bounds
 from specs.check.concrete import Concrete
-from specs.check.run_cases import Checked, Finding
+from specs.check.run_cases import CaseResult, Checked
 from specs.check.story import sentence_of
 from specs.checker.explore import UNDETERMINED, VIOLATED, Result
 from specs.model import Answer
@@ -73,7 +73,7 @@ def check_values(checked: Checked, story: Concrete | None) -> dict[str, Any]:
     return values
 
 
-def case_values(finding: Finding) -> dict[str, Any]:
+def case_values(finding: CaseResult) -> dict[str, Any]:
     """One case: its bounds and what became of it."""
     return {
         **bounds_of(finding.case),

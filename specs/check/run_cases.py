@@ -21,7 +21,7 @@ _MOST_TOLD = 6
 """How many violated properties of a case are told."""
 
 
-class Finding(NamedTuple):
+class CaseResult(NamedTuple):
     """What became of one case."""
 
     case: Case
@@ -53,7 +53,7 @@ class Finding(NamedTuple):
 class Checked(NamedTuple):
     """What became of all cases."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[CaseResult, ...]
     """In the order of the cases."""
     seconds: float
 
@@ -98,7 +98,7 @@ def _rank(result: Result) -> int:
     return 1 if result.cycle_start is not None else 2
 
 
-def check_case(case: Case, bounds: Bounds = Bounds()) -> Finding:  # noqa: B008  (a NamedTuple)
+def check_case(case: Case, bounds: Bounds = Bounds()) -> CaseResult:  # noqa: B008  (a NamedTuple)
     """Go through one case: again without each property that is violated, since the first hides what comes later.
 
     Raises ConfigError for a custom sampler that cannot be loaded, and `specs.counterexample.Unconfirmed`.
@@ -113,7 +113,7 @@ def check_case(case: Case, bounds: Bounds = Bounds()) -> Finding:  # noqa: B008 
         if result.verdict != VIOLATED or result.broken in (None, DEADLOCK, REFUSED):
             break
         properties = properties.without(str(result.broken))
-    return Finding(case, tuple(results))
+    return CaseResult(case, tuple(results))
 
 
 def check_cases(
@@ -121,7 +121,7 @@ def check_cases(
     bounds: Bounds = Bounds(),  # noqa: B008  (a NamedTuple)
     *,
     jobs: int = 1,
-    tell: Callable[[Finding], None] | None = None,
+    tell: Callable[[CaseResult], None] | None = None,
     hangs: Hangs | None = None,
 ) -> Checked:
     """Go through cases on `jobs` processes. `tell` is given each finding as it comes. With `hangs` a process that a
@@ -130,7 +130,7 @@ def check_cases(
     Raises as `check_case` and `on_processes` do, and SamplerError for a custom sampler that would end the process.
     """
     started_s = time.monotonic()
-    found: dict[int, Finding] = {}
+    found: dict[int, CaseResult] = {}
     with closing(
         on_processes(partial(_check_blaming, bounds=bounds, hangs=hangs), cases, min(jobs, len(cases)))
     ) as findings:
@@ -141,7 +141,7 @@ def check_cases(
     return Checked(tuple(found[number] for number in sorted(found)), time.monotonic() - started_s)
 
 
-def _check_blaming(case: Case, bounds: Bounds, hangs: Hangs | None) -> Finding:
+def _check_blaming(case: Case, bounds: Bounds, hangs: Hangs | None) -> CaseResult:
     sampler = case.scaled.config.async_rl.sampler
     with blaming(sampler.target if isinstance(sampler, CustomConfig) else None), watched(hangs):
         return check_case(case, bounds)

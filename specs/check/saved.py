@@ -18,7 +18,7 @@ from specs.check.scaling import Scaled
 from specs.check.story import sentence_of
 from specs.checker.explore import Result
 from specs.counterexample import Unconfirmed, confirm
-from specs.model import CORE, Answer, CrashFrom, World
+from specs.model import CORE, Answer, CrashFrom, WorldOptions
 from specs.properties.kinds import DEADLOCK, properties_of
 from specs.scenarios.run import run_file
 from specs.scenarios.world import World as Driven
@@ -27,7 +27,7 @@ from specs.scenarios.world import World as Driven
 def breaks(
     config: dict[str, Any],
     num_prompts: int,
-    world: World,
+    world: WorldOptions,
     answers: list[Answer],
     broken: str,
     cycle_start: int | None = None,
@@ -109,7 +109,7 @@ def pytest_text(case: Case, result: Result) -> str:
     return f'''"""A counterexample that `evenstep check` found: {sentence}."""
 
 from fsm.state import GroupClass
-from specs.model import Answer, CrashFrom, World
+from specs.model import Answer, CrashFrom, WorldOptions
 from specs.check.saved import breaks
 
 CONFIG = {config}
@@ -140,6 +140,6 @@ def _class(group_class: GroupClass) -> str:
     return f"GroupClass({', '.join(given)})"
 
 
-def _world(world: World) -> str:
+def _world(world: WorldOptions) -> str:
     parts = [f"{name}={value}" for name, value in world._asdict().items() if name != "crash"]
-    return f"World({', '.join(parts)}, crash=CrashFrom.{CrashFrom(world.crash).name})"
+    return f"WorldOptions({', '.join(parts)}, crash=CrashFrom.{CrashFrom(world.crash).name})"

@@ -2,8 +2,8 @@
 
 What matters of a number is mostly how it stands to another one: a streaming minimum below N waits for other things than
 one of N, a buffer that is larger than required behaves otherwise than one that is just large enough. `scale` keeps
-those relations and makes the numbers small. Whatever it changes it notes (`Kept`), so a verdict can say for which
-bounds it holds; what it does not note is as given.
+those relations and makes the numbers small. It notes whatever it changes (`ScaledOption`), so a verdict can say for
+which bounds it holds; what it does not note is as given.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Scope(NamedTuple):
     """Of dynamic_sampling_max_gen_batches; None: no limit, whatever is given."""
 
 
-class Kept(NamedTuple):
+class ScaledOption(NamedTuple):
     """One number that is checked at another value than it is given."""
 
     key: str
@@ -63,7 +63,7 @@ class Scaled(NamedTuple):
     num_prompts: int
     """An epoch."""
     window: int
-    kept: tuple[Kept, ...]
+    kept: tuple[ScaledOption, ...]
 
 
 class _Numbers:
@@ -73,13 +73,13 @@ class _Numbers:
         document = config.model_dump(include={"grpo", "async_rl"})
         correction = config.loss_fn.use_importance_sampling_correction
         self.document: dict[str, Any] = {**document, "loss_fn": {"use_importance_sampling_correction": correction}}
-        self.kept: list[Kept] = []
+        self.kept: list[ScaledOption] = []
 
     def put(self, block: dict[str, Any], path: str, value: object, keeps: str) -> None:
         """Set the last key of `path` in its block, and note it where that changes it."""
         key = path.rpartition(".")[2]
         if block[key] != value:
-            self.kept.append(Kept(path, block[key], value, keeps))
+            self.kept.append(ScaledOption(path, block[key], value, keeps))
             block[key] = value
 
 

@@ -15,11 +15,11 @@ from fsm.rules.changes import Move, RunCompleted, StepClosed
 from fsm.rules.laws import Laws
 from fsm.state import GroupClass, State, is_over
 from fsm.values import pages
-from specs.model import CORE, CORE_FAULTS, Answer, CrashFrom, World, after, canonical
+from specs.model import CORE, CORE_FAULTS, Answer, CrashFrom, WorldOptions, after, canonical
 
-KIND = World(fails=False, backs_off=False, claims_fail=False, late=False, crash=CrashFrom.NOTHING)
+KIND = WorldOptions(fails=False, backs_off=False, claims_fail=False, late=False, crash=CrashFrom.NOTHING)
 """Nothing fails."""
-ANY = World(fails=True, backs_off=False, claims_fail=True, late=False, crash=CrashFrom.NOTHING)
+ANY = WorldOptions(fails=True, backs_off=False, claims_fail=True, late=False, crash=CrashFrom.NOTHING)
 """Everything that brings a run on. A backoff brings it nowhere that a retry at once does not."""
 
 _ANSWERS_MAX = 50_000
@@ -100,7 +100,7 @@ def _search(state: State, laws: Laws, held: Mapping[GroupClass, int], states_max
     return False, len(seen)
 
 
-def _answers(state: State, laws: Laws, held: Mapping[GroupClass, int], world: World) -> Iterator[Answer]:
+def _answers(state: State, laws: Laws, held: Mapping[GroupClass, int], world: WorldOptions) -> Iterator[Answer]:
     for given in CORE.possible(state, laws, world):
         group_class = given.group_class
         kept_back = 0 if group_class is None else held.get(group_class, 0)

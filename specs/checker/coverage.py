@@ -62,7 +62,7 @@ Asked = Callable[[State, Laws, int], Iterable[tuple[Any, Any]]]
 """The values of a table's machine in a state, with the contexts that its events may be asked in."""
 
 
-class Coverage:
+class RuleCoverage:
     """Adds up over as many explorations as it watches."""
 
     def __init__(self) -> None:

@@ -30,7 +30,7 @@ from specs.engine.parts import TooManyValues
 from specs.engine.reading import noting_reads
 from specs.engine.search import BoundHit, Bounds, Search, Violated
 from specs.engine.steps import Steps
-from specs.model import CORE, CORE_FAULTS, Answer, Model, World
+from specs.model import CORE, CORE_FAULTS, Answer, Model, WorldOptions
 from specs.processes.hanging import nobody_asked
 from specs.properties.kinds import REFUSED, Properties
 
@@ -77,7 +77,7 @@ def _result(search: Search, verdict: str, broken: str | None = None) -> Result:
 
 def explore(
     laws: Laws,
-    world: World,
+    world: WorldOptions,
     properties: Properties,
     *,
     model: Model = CORE,
@@ -100,7 +100,7 @@ def explore(
         raise Unconfirmed(f"{twofold}. This is a defect of evenstep; please report it") from twofold
 
 
-def _explored(laws: Laws, world: World, properties: Properties, model: Model, bounds: Bounds) -> Result:
+def _explored(laws: Laws, world: WorldOptions, properties: Properties, model: Model, bounds: Bounds) -> Result:
     try:
         steps = Steps(laws, world, properties, model)
     except CORE_FAULTS as fault:

@@ -28,7 +28,7 @@ _FEW = 128
 """So few rows are looked up one by one: an array is not worth its setting up."""
 
 
-class Fault(Exception):
+class LookupFault(Exception):
     """A function of the model raised something: what, and for which of the rows that were looked up."""
 
     def __init__(self, place: int, fault: Exception) -> None:
@@ -123,7 +123,7 @@ class Lookup(Generic[R]):
                     try:
                         result, mask = memo.run(key)
                     except CORE_FAULTS as fault:
-                        raise Fault(place, fault) from fault
+                        raise LookupFault(place, fault) from fault
                     entry = self._entries
                     memo.remember(key, mask, entry)
                     self._entries += 1
@@ -171,5 +171,5 @@ def at(places: Numbers) -> Iterator[None]:
     """Faults are of these rows."""
     try:
         yield
-    except Fault as fault:
-        raise Fault(int(places[fault.place]), fault.fault) from fault.fault
+    except LookupFault as fault:
+        raise LookupFault(int(places[fault.place]), fault.fault) from fault.fault

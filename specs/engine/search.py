@@ -12,7 +12,7 @@ import numpy as np
 from fsm.state import is_over
 from specs.counterexample import Unconfirmed, beginning
 from specs.engine.graph import MOST_EVENTUALLY, Graph
-from specs.engine.lookup import Fault, Lookup
+from specs.engine.lookup import Lookup, LookupFault
 from specs.engine.memo import Memo, of_state
 from specs.engine.parts import WORDS
 from specs.engine.reading import noting_reads
@@ -85,7 +85,7 @@ class _StateProperties:
         """The places of the states in which one does not hold. Raises what a property does: it may say no, not fail."""
         try:
             entries = self._lookup(np.repeat(self._groups, len(rows)), np.tile(rows, (len(self._groups), 1)))
-        except Fault as fault:
+        except LookupFault as fault:
             raise fault.fault from None
         hold: Flags = np.logical_and.reduce(taken(self._hold.all, entries).reshape(len(self._groups), len(rows)))
         return places(~hold)
@@ -170,7 +170,7 @@ class Search:
         """All transitions from the states of a block."""
         try:
             prospect = self._sweep.prospect(rows)
-        except Fault as fault:
+        except LookupFault as fault:
             place = fault.place % len(rows)  # of one kind of offers
             self._expand(block[:place], rows[:place])
             raise Violated(REFUSED, self.graph.path(block[place]), str(fault.fault)) from fault.fault
@@ -193,7 +193,7 @@ class Search:
     def _follow(self, block: range, rows: Rows, transitions: Transitions) -> Led:
         try:
             led = self._sweep.follow(rows, transitions)
-        except Fault as fault:
+        except LookupFault as fault:
             self._follow(block, rows, transitions.before(fault.place))
             story = self._story(block, transitions, fault.place)
             raise Violated(REFUSED, story, str(fault.fault)) from fault.fault

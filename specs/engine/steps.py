@@ -20,7 +20,18 @@ from specs import model as core
 from specs.engine.memo import Memo, of_state, of_two_states
 from specs.engine.parts import RUNNING, Parts, TooManyValues
 from specs.engine.reading import Additions, Elsewhere, Reading, Running, Starting, beside, written
-from specs.model import CORE_FAULTS, ENDS_ATTEMPT, IDLE, Answer, CrashFrom, Model, World, arrive, canonical, leave
+from specs.model import (
+    CORE_FAULTS,
+    ENDS_ATTEMPT,
+    IDLE,
+    Answer,
+    CrashFrom,
+    Model,
+    WorldOptions,
+    arrive,
+    canonical,
+    leave,
+)
 from specs.properties.kinds import Properties, Transition
 
 Answered = Callable[[State, Laws, Answer], Done]
@@ -100,7 +111,7 @@ def _fits(number: int, what: str) -> int:
 
 
 def _unless_over(kind: core.Possible) -> core.Possible:
-    def possible(state: State, laws: Laws, world: World) -> Iterator[Answer]:
+    def possible(state: State, laws: Laws, world: WorldOptions) -> Iterator[Answer]:
         return iter(()) if is_over(state) else kind(state, laws, world)
 
     return possible
@@ -109,7 +120,7 @@ def _unless_over(kind: core.Possible) -> core.Possible:
 class Steps:
     """All that a model does under given laws, in a given world."""
 
-    def __init__(self, laws: Laws, world: World, properties: Properties, model: Model) -> None:
+    def __init__(self, laws: Laws, world: WorldOptions, properties: Properties, model: Model) -> None:
         self.laws, self.world, self.properties, self.model = laws, world, properties, model
         self.checkpoints = world.crash is CrashFrom.LAST_CHECKPOINT
         """Whether a crash resumes from the last checkpoint, and not from a snapshot of its own."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from specs.engine.lookup import Fault, Lookup, at
+from specs.engine.lookup import Lookup, LookupFault, at
 from specs.engine.memo import Memo
 from specs.engine.parts import CANONICAL, CHECKPOINT, KEY, PART, SHIFTS, STATE, WORD, WORDS
 from specs.engine.reading import SHEET_PARTS
@@ -212,7 +212,7 @@ class _Judges:
         functions = np.array([self._function(code) for code in codes.tolist()], np.int64)
         try:
             entries = self._lookup(functions[which], np.concatenate([before, after], axis=1))
-        except Fault as fault:
+        except LookupFault as fault:
             raise fault.fault from None
         return taken(self._said.all, entries)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from fsm.errors import SamplerError
-from specs.processes.pool import Interrupted
+from specs.processes.pool import WorkInterrupted
 
 
 @contextmanager
@@ -16,11 +16,11 @@ def blaming(sampler: str | None) -> Iterator[None]:
     """SystemExit and its like, out of a custom sampler, are a SamplerError. None: no sampler from outside is asked.
 
     A KeyboardInterrupt is the sampler's where Ctrl-C raises none: in a process that ignores it or handles it by
-    `Interrupted`.
+    `WorkInterrupted`.
     """
     try:
         yield
-    except (Exception, Interrupted):
+    except (Exception, WorkInterrupted):
         raise
     except BaseException as cause:
         by_user = isinstance(cause, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler

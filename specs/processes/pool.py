@@ -21,7 +21,7 @@ Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 
-class Interrupted(KeyboardInterrupt):
+class WorkInterrupted(KeyboardInterrupt):
     """A signal asked the work to end; raised by who handles signals, so that it is told from what the work raises."""
 
     def __init__(self, signum: int) -> None:
@@ -31,7 +31,7 @@ class Interrupted(KeyboardInterrupt):
 
 def interrupt(signum: int, frame: FrameType | None) -> None:
     """A handler of signals."""
-    raise Interrupted(signum)
+    raise WorkInterrupted(signum)
 
 
 def on_processes(
@@ -120,7 +120,7 @@ def _work_apart(work: Callable[[], int], here: Connection, there: Connection) ->
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
         there.send(work())
-    except Interrupted as stop:
+    except WorkInterrupted as stop:
         signal.signal(stop.signum, signal.SIG_DFL)
         signal.raise_signal(stop.signum)
 

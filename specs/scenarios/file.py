@@ -80,7 +80,7 @@ class Expectation(_Part):
         return self.model_dump(exclude_unset=True)
 
 
-class Failure(_Part):
+class FailedAttempt(_Part):
     """One failed attempt."""
 
     prompt: int
@@ -106,7 +106,7 @@ class _Scenario(_Part):
 _MOVE_ARGUMENTS: dict[str, Any] = {
     "commit": Prompts,
     "filter": Prompts,
-    "fail": Failure,
+    "fail": FailedAttempt,
     "drop": Prompts,
     "drop_data": Prompts,
     "hang": Prompts,
@@ -124,7 +124,7 @@ _MOVE_ARGUMENTS: dict[str, Any] = {
 _ARGUMENTS = {name: TypeAdapter(kind) for name, kind in _MOVE_ARGUMENTS.items() if kind is not None}
 
 
-_MODELS: dict[str, type[BaseModel]] = {"fail": Failure, "expect": Expectation}
+_MODELS: dict[str, type[BaseModel]] = {"fail": FailedAttempt, "expect": Expectation}
 
 
 class Move(NamedTuple):

@@ -17,7 +17,7 @@ from specs.scenarios.world import World, WorldMistake
 Report = Callable[[str], None]
 
 
-class Verdict(NamedTuple):
+class ScenarioVerdict(NamedTuple):
     """What became of one file."""
 
     path: Path
@@ -60,19 +60,19 @@ def scenario_config(raw: dict[str, Any]) -> dict[str, Any]:
     return config
 
 
-def run_file(path: Path, report: Report | None = None, *, check_setup: bool = True) -> Verdict:
+def run_file(path: Path, report: Report | None = None, *, check_setup: bool = True) -> ScenarioVerdict:
     """Run one scenario. `report` is told the state after every move; `check_setup=False` refuses no configuration."""
     try:
         scenario = load_scenario(path)
     except ScenarioMistake as mistake:
-        return Verdict(path, "", (str(mistake),))
+        return ScenarioVerdict(path, "", (str(mistake),))
     return run_scenario(scenario, report, check_setup=check_setup)
 
 
-def run_scenario(scenario: Scenario, report: Report | None = None, *, check_setup: bool = True) -> Verdict:
+def run_scenario(scenario: Scenario, report: Report | None = None, *, check_setup: bool = True) -> ScenarioVerdict:
     """Run a scenario that is well formed."""
     problems = tuple(_problems(scenario, report, check_setup))
-    return Verdict(scenario.path, scenario.name, problems)
+    return ScenarioVerdict(scenario.path, scenario.name, problems)
 
 
 def _problems(scenario: Scenario, report: Report | None, check_setup: bool) -> Iterator[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from fsm.config.parse import RunConfig
 from fsm.config.setup import Setup, set_up
-from fsm.core import Core, Transition
+from fsm.core import AppliedEvent, Core
 from fsm.effects import Effect, StartBackoff, StartRollout
 from fsm.errors import IllegalEvent, LateAnswer
 from fsm.events import (
@@ -50,7 +50,7 @@ class World:
         num_prompts: int,
         *,
         check_setup: bool = True,
-        observer: Callable[[Transition], None] | None = None,
+        observer: Callable[[AppliedEvent], None] | None = None,
         make_core: Callable[..., Core] = Core,
     ) -> None:
         """Begin a run over `num_prompts` prompts an epoch. Raises ConfigError."""

@@ -10,7 +10,7 @@ import pytest
 
 from fsm.config.parse import RunConfig, parse_config
 from fsm.config.setup import Setup
-from fsm.core import Core, Transition
+from fsm.core import AppliedEvent, Core
 from fsm.errors import IllegalEvent
 from fsm.events import Event
 from fsm.machines.catalog import TABLES
@@ -28,7 +28,7 @@ DRIVE = Drive(TABLES)
 """One set of `transitions` machines for all cores of a test: they keep nothing from one event to the next."""
 
 
-def quick_core(setup: Setup, observer: Callable[[Transition], None] | None = None) -> Core:
+def quick_core(setup: Setup, observer: Callable[[AppliedEvent], None] | None = None) -> Core:
     """A core as production has it, but made without building its machines again."""
     return Core(setup, observer=observer, fire=DRIVE)
 

@@ -12,7 +12,7 @@ from core_helpers import REPLACE, config_of, go_on, quick_core, running_prompts,
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsm.core import Core, Transition
+from fsm.core import AppliedEvent, Core
 from fsm.events import FailureKind
 from fsm.machines.table import fire
 from fsm.snapshot import restore, snapshot
@@ -21,7 +21,7 @@ from specs.scenarios.world import World
 LOSSES = {"max_consecutive_dropped_prompts": 100, "max_skipped_prompts": 100, "min_step_batch_fraction": 0.01}
 
 
-def a_run(sampler: str, seed: int, moves: int = 60) -> list[Transition]:
+def a_run(sampler: str, seed: int, moves: int = 60) -> list[AppliedEvent]:
     """What a random world does to a run of `sampler`, move by move. The randomness is the world's."""
     world, heard = _begun(sampler)
     chance = random.Random(seed)
@@ -32,9 +32,9 @@ def a_run(sampler: str, seed: int, moves: int = 60) -> list[Transition]:
     return heard
 
 
-def _begun(sampler: str) -> tuple[World, list[Transition]]:
+def _begun(sampler: str) -> tuple[World, list[AppliedEvent]]:
     losses = sampler != "weight_fifo"
-    heard: list[Transition] = []
+    heard: list[AppliedEvent] = []
     config = config_of(
         sampler,
         2,

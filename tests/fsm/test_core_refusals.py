@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsm.config.setup import set_up
-from fsm.core import Core, Transition
+from fsm.core import AppliedEvent, Core
 from fsm.errors import IllegalEvent, LateAnswer
 from fsm.events import (
     Attempt,
@@ -238,7 +238,7 @@ def test_what_is_no_event_is_refused_by_name(what: Any) -> None:
 
 
 def test_the_observer_hears_of_applied_events_only() -> None:
-    heard: list[Transition] = []
+    heard: list[AppliedEvent] = []
     world = World(config_of(), 8, observer=heard.append)
     refused(world.core, Begin())
     refused(world.core, ChunkTrained(0))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fsm.config.parse import parse_config
 from fsm.config.setup import set_up
-from fsm.errors import Deadlocked, RunStopped, Stalled
+from fsm.errors import Deadlocked, LimitReached, Stalled
 from fsm.events import DeadEndReached, FailureKind
 from fsm.machines.table import fire
 from fsm.rules.changes import RunCompleted, StepClosed
@@ -137,7 +137,7 @@ def test_the_event_is_refused_while_the_run_can_go_on_and_once_it_is_over() -> N
 
 def test_a_run_stopped_at_a_dead_end_is_one_that_the_watchdog_stopped() -> None:
     assert issubclass(Deadlocked, Stalled)
-    assert issubclass(Deadlocked, RunStopped)
+    assert issubclass(Deadlocked, LimitReached)
 
 
 def test_it_is_stop_unless_it_is_set_to_warn() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fsm.config.parse import parse_config
-from fsm.core import Transition
+from fsm.core import AppliedEvent
 from fsm.events import Event
 from fsm.snapshot import reinstate, snapshot
 from specs.scenarios.world import World
@@ -17,7 +17,7 @@ from specs.scenarios.world import World
 def events_of_a_run(sampler: dict[str, Any]) -> tuple[World, list[Event], list[str]]:
     """A run of 6 steps to its end, its events, and the snapshot after each."""
     config = parse_config({"grpo": {"num_prompts_per_step": 2, "max_num_steps": 6}, "async_rl": {"sampler": sampler}})
-    seen: list[Transition] = []
+    seen: list[AppliedEvent] = []
     world = World(config, 40, observer=seen.append)
     saved = [world.snapshot()]
     while not world.over:

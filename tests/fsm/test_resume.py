@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsm.config.setup import set_up
-from fsm.core import Core, Transition
+from fsm.core import AppliedEvent, Core
 from fsm.effects import ClearRows, Completed, Effect, StartRollout, SyncWeights, TrainChunk
 from fsm.errors import BelowFloor, BudgetExceeded, ConfigError, IllegalSnapshot
 from fsm.events import Begin, FailureKind
@@ -375,7 +375,7 @@ def _world(end: tuple[str, int, int, bool], prompts: int, trained: list[int]) ->
     failure = REPLACE if replace and sampler != "weight_fifo" else {}
     config = config_of(sampler, window, size=size, failure=failure, grpo={"max_num_epochs": 2})
 
-    def heard(transition: Transition) -> None:
+    def heard(transition: AppliedEvent) -> None:
         for effect in transition.effects:
             if isinstance(effect, ClearRows) and effect.why == "trained":
                 trained.extend(effect.prompts)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from fsm import events as ev
 from fsm.config.parse import CustomConfig, RunConfig
-from fsm.core import Core, Transition
+from fsm.core import AppliedEvent, Core
 from fsm.effects import (
     AbortRollout,
     ClearRows,
@@ -103,7 +103,7 @@ class Watch:
         self.facts = copy.deepcopy(self.saved)
         self.opening = self.saved
 
-    def see(self, core: Core, transition: Transition) -> None:
+    def see(self, core: Core, transition: AppliedEvent) -> None:
         """One applied event, with the core as it is after it."""
         state, facts = core.state, self.facts
         event, effects = transition.event, transition.effects
@@ -372,7 +372,7 @@ class Watch:
             assert limits.size - charged(state, facts.version) >= limits.floor, "L6"
             assert limits.max_filtered < 0 or facts.searched[facts.version] <= limits.max_filtered, "L8"
 
-    def _check_dispatch(self, core: Core, transition: Transition) -> None:
+    def _check_dispatch(self, core: Core, transition: AppliedEvent) -> None:
         """D1, D2."""
         tally, limits = core.state.tally, core.limits
         syncing = core.state.trainer.status is TrainerState.SYNCING

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fsm.config.parse import RunConfig, parse_config
-from fsm.core import Core, Transition
+from fsm.core import AppliedEvent, Core
 from fsm.events import FailureKind
 from fsm.machines.trainer import TrainerState
 from fsm.state import State
@@ -43,7 +43,7 @@ def config_of(sampler: str = "in_order", window: int = 1, **changes: Any) -> Run
 
 
 def world_of(
-    config: RunConfig, num_prompts: int = 24, observer: Callable[[Transition, State], None] | None = None
+    config: RunConfig, num_prompts: int = 24, observer: Callable[[AppliedEvent, State], None] | None = None
 ) -> World:
     """A world whose observer is told the state after each transition, too."""
     cores: list[Core] = []
@@ -52,7 +52,7 @@ def world_of(
         cores.append(Core(*given, **named))
         return cores[-1]
 
-    def observe(transition: Transition) -> None:
+    def observe(transition: AppliedEvent) -> None:
         if observer is not None:
             observer(transition, cores[-1].state)
 

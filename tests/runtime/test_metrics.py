@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from bookkeeping_helpers import config_of, random_moves, receipt_of, running_prompts, world_of
 
-from fsm.core import Transition
+from fsm.core import AppliedEvent
 from fsm.errors import ConfigError, SamplerError
 from fsm.events import GroupFinished
 from fsm.snapshot import restore
@@ -42,13 +42,13 @@ class Metered:
         self.now_s = 100.0
         self.meter: StepMeter | None = None
         config = config_of(sampler, window, **changes)
-        self.early: list[tuple[Transition, State]] = []
+        self.early: list[tuple[AppliedEvent, State]] = []
         self.world: World = world_of(config, num_prompts, self.observe)
         self.meter = StepMeter(self.world.core.limits, now_s=100.0)
         for transition, state in self.early:
             self.meter.observe(transition, state, 100.0)
 
-    def observe(self, transition: Transition, state: State) -> None:
+    def observe(self, transition: AppliedEvent, state: State) -> None:
         if self.meter is None:
             self.early.append((transition, state))
         else:

@@ -14,13 +14,15 @@ from specs.check.story import tell_story
 from specs.checker.explore import HOLDS, UNDETERMINED, VIOLATED, Result
 from specs.counterexample import replay
 from specs.engine.search import Bounds
-from specs.model import CORE, Answer, CrashFrom, World, initial, possible
+from specs.model import CORE, Answer, CrashFrom, WorldOptions, initial, possible
 from specs.scenarios.run import run_file
 
-FAILS_ONLY = World(claims_fail=False, late=False, crash=CrashFrom.NOTHING)
+FAILS_ONLY = WorldOptions(claims_fail=False, late=False, crash=CrashFrom.NOTHING)
+
+EVERYTHING = WorldOptions()
 
 
-def case(sampler="weight_fifo", *, filters=True, minimum=2, buffer=None, num_prompts=9, world=World(), **failure):  # noqa: B008
+def case(sampler="weight_fifo", *, filters=True, minimum=2, buffer=None, num_prompts=9, world=EVERYTHING, **failure):
     key = "max_lookahead_versions" if sampler == "in_order" else "max_staleness_versions"
     config = parse_config(
         {
@@ -50,7 +52,7 @@ def story_of(some_case, *answers):
 
 @pytest.fixture(scope="module")
 def hang():
-    finding = check_case(case(world=World(crash=CrashFrom.NOTHING)))
+    finding = check_case(case(world=WorldOptions(crash=CrashFrom.NOTHING)))
     checked = check_cases([finding.case])
     return finding, checked.violations()
 
@@ -85,8 +87,8 @@ def test_a_story_that_breaks_nothing_is_not_said_to_break_anything(hang):
     whole = list(result.counterexample)
     config = {"grpo": {"num_prompts_per_step": 2, "num_generations_per_prompt": 2}}
 
-    assert not breaks(config, 8, World(), whole, "deadlock"), "such a run filters nothing"
-    assert not breaks(config, 8, World(), [Answer("commit", whole[0].group_class)], "balance")
+    assert not breaks(config, 8, WorldOptions(), whole, "deadlock"), "such a run filters nothing"
+    assert not breaks(config, 8, WorldOptions(), [Answer("commit", whole[0].group_class)], "balance")
 
 
 def test_a_story_names_prompts_and_says_what_each_step_has_and_what_the_run_waits_for(hang):

@@ -14,7 +14,7 @@ from fsm.machines.step_assembly import STEP_ASSEMBLY
 from fsm.values import pages
 from specs.checker.explore import EXIT, HOLDS, VIOLATED, explore
 from specs.counterexample import Unconfirmed
-from specs.model import CORE, World, with_tables
+from specs.model import CORE, WorldOptions, with_tables
 from specs.properties.kinds import DEADLOCK, REFUSED, Always, Edge, Sometimes, properties_of
 
 DETOUR = {(0, "long"): 1, (1, "on"): 2, (0, "short"): 2, (2, "on"): 3, (3, "end"): END}
@@ -112,7 +112,7 @@ def test_an_answer_that_comes_too_late_and_is_applied_breaks_a_property():
         as_if_running = state._replace(running=pages.add(state.running, given.group_class, 1))
         return CORE.answer(as_if_running, under, given._replace(name="commit"))
 
-    result = explore(run, World(), properties_of(run), model=CORE._replace(answer=applies_late_answers))
+    result = explore(run, WorldOptions(), properties_of(run), model=CORE._replace(answer=applies_late_answers))
 
     assert (result.verdict, result.counterexample[-1].name) == (VIOLATED, "late")
 
@@ -125,7 +125,7 @@ def test_a_checkpoint_that_forgets_the_pool_breaks_what_a_resume_keeps():
         forgotten = tally._replace(spare=0, pulled=tally.pulled - tally.spare)
         return CORE.resume(state._replace(pool=SparePool(), tally=forgotten), under)
 
-    result = explore(run, World(), properties_of(run), model=CORE._replace(resume=forgets))
+    result = explore(run, WorldOptions(), properties_of(run), model=CORE._replace(resume=forgets))
 
     assert (result.verdict, result.broken) == (VIOLATED, "resumed")
     assert names(result) == ["crash"]
@@ -133,11 +133,11 @@ def test_a_checkpoint_that_forgets_the_pool_breaks_what_a_resume_keeps():
 
 def test_a_table_with_a_guard_dropped_is_explored_in_place_of_the_real_one():
     run = laws("ready_first", 2, 1, 1, "shrink", 4)
-    assert explore(run, World(), properties_of(run)).verdict == HOLDS
+    assert explore(run, WorldOptions(), properties_of(run)).verdict == HOLDS
     unguarded = tuple(
         replace(rule, guards=()) if rule.name == "select→assembling" else rule for rule in STEP_ASSEMBLY.rules
     )
 
-    result = explore(with_tables(run, replace(STEP_ASSEMBLY, rules=unguarded)), World(), properties_of(run))
+    result = explore(with_tables(run, replace(STEP_ASSEMBLY, rules=unguarded)), WorldOptions(), properties_of(run))
 
     assert result.verdict == VIOLATED

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from small_runs import laws
 
-from specs.checker.coverage import ALL_RULES, Coverage, GuardSeen, RuleSeen
+from specs.checker.coverage import ALL_RULES, GuardSeen, RuleCoverage, RuleSeen
 from specs.checker.explore import explore
-from specs.model import CrashFrom, World
+from specs.model import CrashFrom, WorldOptions
 from specs.properties.kinds import properties_of
 
 
 def test_rules_that_fired_and_guards_that_were_the_only_false_one_are_told_apart_from_the_others():
     run = laws("in_order", 2, 1, 1, "shrink", 4)
-    seen = Coverage()
-    world = World(crash=CrashFrom.NOTHING)
+    seen = RuleCoverage()
+    world = WorldOptions(crash=CrashFrom.NOTHING)
 
     watched = explore(seen.watch(run), world, seen.add_to(properties_of(run)))
     plain = explore(run, world, properties_of(run))
@@ -26,9 +26,9 @@ def test_rules_that_fired_and_guards_that_were_the_only_false_one_are_told_apart
 
 
 def test_the_small_scopes_together_fire_nearly_every_rule():
-    seen = Coverage()
+    seen = RuleCoverage()
     for sampler, size, pool in (("in_order", 2, "replace"), ("ready_first", 1, "replace"), ("windowed", 2, "shrink")):
         run = laws(sampler, size, 1, 1, pool, 5)
-        explore(seen.watch(run), World(), seen.add_to(properties_of(run)))
+        explore(seen.watch(run), WorldOptions(), seen.add_to(properties_of(run)))
 
     assert len(seen.never_fired) <= len(ALL_RULES) // 4, seen.never_fired

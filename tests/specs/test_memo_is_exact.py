@@ -18,7 +18,7 @@ from specs.engine.memo import of_state
 from specs.engine.parts import CANONICAL, NAMES, PART, WORDS, Parts
 from specs.engine.reading import SHEET_PARTS, Elsewhere, NotHere, Reading, Starting, beside, noting_reads, written
 from specs.engine.rows import rows_of
-from specs.model import CORE, World, after, canonical, initial
+from specs.model import CORE, WorldOptions, after, canonical, initial
 from specs.properties.kinds import Properties, properties_of
 
 
@@ -44,9 +44,9 @@ def reached_by_the_functions(run, world):
 def test_states_and_transitions_are_those_of_the_functions_themselves(sampler, size, minimum, pool):
     run = laws(sampler, size, 1, minimum, pool, num_prompts=6)
 
-    result = explore(run, World(), Properties())
+    result = explore(run, WorldOptions(), Properties())
 
-    assert (result.states, result.transitions) == reached_by_the_functions(run, World())
+    assert (result.states, result.transitions) == reached_by_the_functions(run, WorldOptions())
 
 
 def looked_up(parts, function, states):
@@ -63,11 +63,11 @@ def looked_up(parts, function, states):
 def test_states_may_be_gone_through_in_blocks_of_any_size(states, monkeypatch):
     run = laws("in_order", 2, 1, 1, "shrink", num_prompts=6)
     fault = CORE._replace(settle=lambda state, laws: (state, []) if state.trainer.version else CORE.settle(state, laws))
-    whole = [explore(run, World(), properties_of(run), model=model) for model in (CORE, fault)]
+    whole = [explore(run, WorldOptions(), properties_of(run), model=model) for model in (CORE, fault)]
 
     monkeypatch.setattr(search, "_BLOCK", states)
     monkeypatch.setattr(lookup, "_FEW", 0)
-    blocks = [explore(run, World(), properties_of(run), model=model) for model in (CORE, fault)]
+    blocks = [explore(run, WorldOptions(), properties_of(run), model=model) for model in (CORE, fault)]
 
     assert [result.verdict for result in whole] == [HOLDS, VIOLATED]
     assert [result._replace(seconds=0.0) for result in blocks] == [result._replace(seconds=0.0) for result in whole]

@@ -24,7 +24,7 @@ from specs.engine.parts import Parts
 from specs.engine.reading import Reading, noting_reads
 from specs.engine.rows import RowSet
 from specs.evidence.mutants.mutant import Mutant, Swap, in_place
-from specs.model import CORE, Answer, CrashFrom, World, canonical, possible
+from specs.model import CORE, Answer, CrashFrom, WorldOptions, canonical, possible
 from specs.properties.kinds import EVENTUALLY, REFUSED, Always, Edge, Properties, properties_of
 
 RUN = laws("ready_first", 2, 1, 1, "shrink", 4)
@@ -34,7 +34,7 @@ def verdict(result):
     return result.verdict, result.broken, len(result.counterexample)
 
 
-def explored(run=RUN, properties=None, model=CORE, swap=None, world=World()):  # noqa: B008  (a NamedTuple)
+def explored(run=RUN, properties=None, model=CORE, swap=None, world=WorldOptions()):  # noqa: B008  (a NamedTuple)
     swaps = () if swap is None else (Swap(*swap),)
     with in_place(Mutant("", "", "", swaps)):
         return explore(run, world, properties_of(run) if properties is None else properties, model=model)
@@ -132,7 +132,7 @@ def test_a_start_that_is_refused_is_refused_with_the_answer_that_it_follows():
             raise ValueError("no")
         return added
 
-    world = World(crash=CrashFrom.NOTHING)
+    world = WorldOptions(crash=CrashFrom.NOTHING)
     assert verdict(explored(swap=(pages, "add", refuses), world=world)) == (VIOLATED, REFUSED, 7)
 
 
@@ -149,7 +149,7 @@ def test_states_are_told_apart_whatever_their_hashes_are(bits, monkeypatch):
 
 def test_a_crash_that_leads_to_no_other_state_is_among_the_answers_that_occurred():
     run = laws("in_order", 1, 0, 1, "shrink", 1)
-    calm = World(fails=False, claims_fail=False, late=False)
+    calm = WorldOptions(fails=False, claims_fail=False, late=False)
 
     assert "crash" in explored(run, world=calm).answers
 
@@ -161,7 +161,7 @@ def test_a_sampler_is_shown_the_groups_that_run_as_what_they_are():
                 raise ValueError("none runs")
             return super().select(view, least, most)
 
-    calm = World(fails=False, claims_fail=False, late=False, crash=CrashFrom.NOTHING)
+    calm = WorldOptions(fails=False, claims_fail=False, late=False, crash=CrashFrom.NOTHING)
 
     assert verdict(explored(under(Looks(1)), world=calm)) == (VIOLATED, "sampler", 8)
 
@@ -190,7 +190,7 @@ def test_a_resume_of_other_stages_is_judged():
 
 
 def test_a_crash_that_a_model_has_in_a_world_without_one_resumes_from_its_own_snapshot():
-    calm = World(fails=False, backs_off=False, claims_fail=False, late=False, crash=CrashFrom.NOTHING)
+    calm = WorldOptions(fails=False, backs_off=False, claims_fail=False, late=False, crash=CrashFrom.NOTHING)
 
     def crashes(state, run, world):
         yield from possible(state, run, world._replace(crash=CrashFrom.OWN_SNAPSHOT))

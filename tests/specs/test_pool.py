@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from specs.processes.pool import Interrupted, ProcessLost, apart, interrupt, on_processes
+from specs.processes.pool import ProcessLost, WorkInterrupted, apart, interrupt, on_processes
 
 
 def half(number: int) -> float:
@@ -80,7 +80,7 @@ def test_work_done_apart_ends_at_once_where_it_is_not_wanted_any_more():
     try:
         signal.setitimer(signal.ITIMER_REAL, 2.0)  # later than the fork on a busy machine, which would swallow it
         began_s = time.monotonic()
-        with pytest.raises(Interrupted):
+        with pytest.raises(WorkInterrupted):
             apart(never)
     finally:
         signal.signal(signal.SIGALRM, before)

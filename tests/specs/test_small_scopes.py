@@ -9,7 +9,7 @@ from small_runs import BUILTIN, laws
 
 from specs.checker.explore import HOLDS, UNDETERMINED, VIOLATED, explore
 from specs.engine.search import Bounds
-from specs.model import CrashFrom, World
+from specs.model import CrashFrom, WorldOptions
 from specs.properties.kinds import properties_of
 
 SCOPES = [
@@ -24,7 +24,7 @@ SCOPES = [
 def test_no_answer_of_the_world_at_any_time_breaks_a_property(sampler, size, window, minimum, pool):
     run = laws(sampler, size, window, minimum, pool, num_prompts=size * 3)
 
-    result = explore(run, World(), properties_of(run), bounds=Bounds(states=60_000))
+    result = explore(run, WorldOptions(), properties_of(run), bounds=Bounds(states=60_000))
 
     assert (result.verdict, result.broken) == (HOLDS, None), result
 
@@ -33,7 +33,9 @@ def test_no_answer_of_the_world_at_any_time_breaks_a_property(sampler, size, win
 def test_a_crash_back_to_any_earlier_checkpoint_breaks_no_property(sampler):
     run = laws(sampler, 1, 1, 1, "shrink", num_prompts=3)
 
-    result = explore(run, World(crash=CrashFrom.LAST_CHECKPOINT), properties_of(run), bounds=Bounds(states=60_000))
+    result = explore(
+        run, WorldOptions(crash=CrashFrom.LAST_CHECKPOINT), properties_of(run), bounds=Bounds(states=60_000)
+    )
 
     assert (result.verdict, result.broken) == (HOLDS, None), result
     assert {"save", "crash"} <= set(result.answers)
@@ -42,7 +44,7 @@ def test_a_crash_back_to_any_earlier_checkpoint_breaks_no_property(sampler):
 def test_a_buffer_below_the_streaming_minimum_is_found_to_deadlock_at_once():
     run = laws("windowed", 2, 1, 2, "shrink", 4, async_rl__max_buffered_rollouts=1)
 
-    result = explore(run, World(fails=False, crash=CrashFrom.NOTHING), properties_of(run))
+    result = explore(run, WorldOptions(fails=False, crash=CrashFrom.NOTHING), properties_of(run))
 
     assert (result.verdict, result.broken) == (VIOLATED, "deadlock")
     assert [answer.name for answer in result.counterexample] == ["commit"]
@@ -52,8 +54,8 @@ def test_filtering_and_replacements_under_weight_fifo_are_found_to_hang_and_to_e
     run = laws("weight_fifo", 2, 1, 2, "replace", 8, grpo__use_dynamic_sampling=True)
     properties = properties_of(run)
 
-    stale = explore(run, World(), properties)
-    hang = explore(run, World(fails=False), properties.without("staleness"))
+    stale = explore(run, WorldOptions(), properties)
+    hang = explore(run, WorldOptions(fails=False), properties.without("staleness"))
 
     assert (stale.verdict, stale.broken) == (VIOLATED, "staleness")
     assert (hang.verdict, hang.broken) == (VIOLATED, "deadlock")
@@ -69,7 +71,7 @@ def test_filtering_and_replacements_under_weight_fifo_are_found_to_hang_and_to_e
 def test_a_bound_that_is_hit_is_never_a_pass(bounds):
     run = laws("ready_first", 2, 1, 1, "replace", 7)
 
-    result = explore(run, World(), properties_of(run), bounds=bounds)
+    result = explore(run, WorldOptions(), properties_of(run), bounds=bounds)
 
     assert result.verdict == UNDETERMINED
     assert result.why.startswith("more than")

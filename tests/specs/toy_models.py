@@ -15,7 +15,7 @@ from fsm.machines.trainer import Trainer
 from fsm.rules.changes import WeightsSynced
 from fsm.state import State, is_over
 from specs.checker.explore import Result, explore
-from specs.model import CORE, FAIRNESS, Answer, CrashFrom, Model, World
+from specs.model import CORE, FAIRNESS, Answer, CrashFrom, Model, WorldOptions
 from specs.properties.kinds import Always, Edge, Eventually, Properties, Sometimes
 
 END = 99
@@ -56,7 +56,7 @@ def find(model: Model, *properties: Always | Edge | Sometimes | Eventually) -> R
         tuple(prop for prop in properties if isinstance(prop, Sometimes)),
         tuple(prop for prop in properties if isinstance(prop, Eventually)),
     )
-    return explore(LAWS, World(crash=CrashFrom.NOTHING), wanted, model=model)
+    return explore(LAWS, WorldOptions(crash=CrashFrom.NOTHING), wanted, model=model)
 
 
 ENDS = Eventually("ends", "every run ends", ("X1",), lambda transition, _: is_over(transition.after))

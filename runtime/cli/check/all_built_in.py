@@ -13,14 +13,14 @@ from specs.check.cases import ScopeName
 from specs.checker.explore import EXIT, HOLDS, UNDETERMINED, VIOLATED
 from specs.engine.search import Bounds
 from specs.evidence.matrix.cells import REFUSED_AT_SETUP, matrix
-from specs.evidence.matrix.run import Line, run_cells
+from specs.evidence.matrix.run import CellLine, run_cells
 
 
 def check_all(scope: ScopeName, bounds: Bounds, jobs: int, as_json: bool) -> int:
     """Run the matrix and print it. Returns the exit code of the worst verdict."""
     started_s = time.monotonic()
     cells = matrix(scope)
-    lines: list[Line] = []
+    lines: list[CellLine] = []
     with closing(run_cells(cells, bounds, jobs)) as found:
         for line in found:
             lines.append(line)

@@ -22,7 +22,7 @@ from runtime.cli.check.output import Outputs, refuse_outputs, save_story, write_
 from specs.check.cases import Case, ScopeName, cases_of, say_bounds
 from specs.check.concrete import Concrete, Untold, concrete
 from specs.check.formats import check_values, sentence
-from specs.check.run_cases import Checked, Finding, check_cases
+from specs.check.run_cases import CaseResult, Checked, check_cases
 from specs.check.story import tell_story
 from specs.checker.explore import EXIT, VIOLATED, Result
 from specs.engine.search import Bounds
@@ -168,10 +168,10 @@ def _go_through(
     terminal = Console(stderr=True)
     width = max(len(case.name) for case in cases)
     with terminal.status(f"going through {len(cases)} cases") as status:
-        done: list[Finding] = []
+        done: list[CaseResult] = []
         started_s = time.monotonic()
 
-        def tell(finding: Finding) -> None:
+        def tell(finding: CaseResult) -> None:
             done.append(finding)
             states = sum(each.states for each in done)
             took_s = time.monotonic() - started_s
@@ -182,7 +182,7 @@ def _go_through(
         return check_cases(cases, bounds, jobs=jobs, tell=tell, hangs=hangs)
 
 
-def _case_line(finding: Finding, width: int) -> str:
+def _case_line(finding: CaseResult, width: int) -> str:
     seconds = sum(result.seconds for result in finding.results)
     why = f"  ({finding.why.splitlines()[0]})" if finding.why else ""
     return (

@@ -18,11 +18,11 @@ from rich.control import Control
 from rich.segment import ControlType
 
 from fsm.errors import ConfigError, SamplerError
-from runtime.cli.written import NotWritten
+from runtime.cli.written import OutputRefused
 from specs.counterexample import Unconfirmed
 from specs.processes.blame import blaming
 from specs.processes.hanging import Hangs, hang_in
-from specs.processes.pool import Interrupted, ProcessLost, apart, interrupt
+from specs.processes.pool import ProcessLost, WorkInterrupted, apart, interrupt
 
 TOOL_FAILED = 1
 """The exit code for what is wrong with the input; violated is 2, undetermined 3."""
@@ -42,7 +42,7 @@ def saying_why_it_ends() -> Iterator[None]:
     """What is refused, a sampler or an output that is to blame and a lost process are said, and exit with 1."""
     try:
         yield
-    except (ConfigError, SamplerError, NotWritten) as reason:
+    except (ConfigError, SamplerError, OutputRefused) as reason:
         fail(str(reason))
     except Unconfirmed as twofold:
         fail(f"there is no verdict: {twofold}")
@@ -83,7 +83,7 @@ def _asked_apart(sampler: str, hangs: Hangs, work: Callable[[Hangs], int]) -> in
             f"sampler {sampler} ended the process that it was asked in, {_how(lost.code)}: there is no verdict. "
             f"Correct the sampler: it may raise errors, and it may not end the process"
         )
-    except Interrupted:
+    except WorkInterrupted:
         _tidy_terminal()
         raise
 
@@ -140,7 +140,7 @@ def ending_at_signals() -> Iterator[None]:
     before = [(each, signal.signal(each, interrupt)) for each in heard]
     try:
         yield
-    except Interrupted as stop:
+    except WorkInterrupted as stop:
         for each in heard:
             signal.signal(each, signal.SIG_IGN)
         typer.echo(f"evenstep check: ended by {signal.Signals(stop.signum).name}; there is no verdict", err=True)

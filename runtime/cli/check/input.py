@@ -25,7 +25,7 @@ from fsm.rules.laws import laws_of
 from fsm.rules.sampler_calls import ask_label
 from fsm.samplers.protocol import LabellingSampler
 from runtime.settings import DEFAULT_RUN, Settings, read_document
-from specs.check.scaling import Kept
+from specs.check.scaling import ScaledOption
 from specs.scenarios.file import ScenarioMistake, load_scenario
 from specs.scenarios.run import scenario_config
 
@@ -48,7 +48,7 @@ class Given(NamedTuple):
     """Of an epoch; None where the file does not say."""
     read: tuple[Path, ...]
     """The files that it is read from: the configuration and, once it is loaded, a custom sampler's own."""
-    kept: tuple[Kept, ...] = ()
+    kept: tuple[ScaledOption, ...] = ()
     """What is checked otherwise than given, before anything is scaled."""
 
     @property
@@ -115,7 +115,7 @@ def _is_refused(config: RunConfig) -> bool:
     return False
 
 
-def _without_floor(config: RunConfig) -> tuple[RunConfig, tuple[Kept, ...]]:
+def _without_floor(config: RunConfig) -> tuple[RunConfig, tuple[ScaledOption, ...]]:
     """With a floor of one group: a run that is stopped at its first loss (L6) never shows why setup refuses it."""
     given = config.async_rl.rollout_failure.min_step_batch_fraction
     document = config.model_dump(include={"grpo", "async_rl"})
@@ -123,7 +123,7 @@ def _without_floor(config: RunConfig) -> tuple[RunConfig, tuple[Kept, ...]]:
     document["loss_fn"] = {"use_importance_sampling_correction": correction}
     document["async_rl"]["rollout_failure"]["min_step_batch_fraction"] = _LOW
     keeps = "setup refuses the run; a stop at the floor would hide why"
-    note = Kept("async_rl.rollout_failure.min_step_batch_fraction", given, _LOW, keeps)
+    note = ScaledOption("async_rl.rollout_failure.min_step_batch_fraction", given, _LOW, keeps)
     return parse_config(document, check=False), (note,)
 
 

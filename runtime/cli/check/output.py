@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import typer
 
-from runtime.cli.written import NotWritten, require_writable, write_beside
+from runtime.cli.written import OutputRefused, require_writable, write_beside
 from specs.check.cases import Case
 from specs.check.concrete import Concrete, Untold
 from specs.check.formats import junit_text, sarif_values
@@ -42,7 +42,7 @@ def refuse_outputs(outputs: Outputs, read: Sequence[Path]) -> None:
     if outputs.save is not None:
         if outputs.save.suffix.lower() == ".py":
             scenario = outputs.save.with_suffix(".yaml")
-            raise NotWritten(
+            raise OutputRefused(
                 f"--save {outputs.save} would be the scenario and the test both; name the scenario, as in "
                 f"--save {scenario}: the test is written beside it, as {_test_of(outputs.save)}"
             )
@@ -54,9 +54,9 @@ def refuse_outputs(outputs: Outputs, read: Sequence[Path]) -> None:
     for number, (option, path) in enumerate(named):
         for other, there in named[:number]:
             if _same(path, there):
-                raise NotWritten(f"{other} and {option} are both {path}; name two files")
+                raise OutputRefused(f"{other} and {option} are both {path}; name two files")
         if any(_same(path, file) for file in read):
-            raise NotWritten(f"{option} {path} would overwrite what is checked; name another file")
+            raise OutputRefused(f"{option} {path} would overwrite what is checked; name another file")
 
 
 def _test_of(save: Path) -> Path:
@@ -66,8 +66,8 @@ def _test_of(save: Path) -> Path:
 def _require_place(option: str, path: Path) -> None:
     try:
         require_writable(path)
-    except NotWritten as reason:
-        raise NotWritten(f"{option}: {reason}") from reason
+    except OutputRefused as reason:
+        raise OutputRefused(f"{option}: {reason}") from reason
 
 
 def _require_mark(path: Path) -> None:
@@ -77,7 +77,7 @@ def _require_mark(path: Path) -> None:
         with path.open("rb") as opened:
             if opened.readline().strip() == MARK.encode("ascii"):
                 return
-    raise NotWritten(
+    raise OutputRefused(
         f"{path} is there, and was not written by `evenstep check --save`, so --save does not overwrite it; "
         f"name another file, or remove it"
     )

@@ -19,7 +19,7 @@ from runtime.control.event_loop import Control
 from runtime.control.ports import FleetPort
 from runtime.control.pumps.rows import Rows
 from runtime.control.recorder import Recorder
-from runtime.transport.answers import Aborted, Answer, Failed, Finished, Order, WorkerDied
+from runtime.transport.answers import Aborted, Answer, AttemptFailed, AttemptFinished, Order, WorkerLost
 
 
 class GenerationPump:
@@ -107,7 +107,7 @@ class GenerationPump:
         """Take the next answers of a worker."""
         try:
             answers = await self._fleet.exchange(worker, orders)
-        except WorkerDied as death:
+        except WorkerLost as death:
             for attempt in death.lost:
                 self._forget(attempt)
                 self._control.apply(GroupFailed(attempt, FailureKind.INFRA, str(death)))
@@ -122,17 +122,17 @@ class GenerationPump:
 
     def _take(self, answer: Answer) -> None:
         match answer:
-            case Finished(notice=str(notice)) | Failed(notice=str(notice)):
+            case AttemptFinished(notice=str(notice)) | AttemptFailed(notice=str(notice)):
                 self._recorder.said(notice)
         match answer:
-            case Finished():
+            case AttemptFinished():
                 self._finish(answer)
-            case Failed(attempt, kind, error):
+            case AttemptFailed(attempt, kind, error):
                 self._control.apply(GroupFailed(attempt, kind, error))
             case Aborted():
                 pass  # the core has already counted it aborted, or failed at its deadline
 
-    def _finish(self, answer: Finished) -> None:
+    def _finish(self, answer: AttemptFinished) -> None:
         """The row is kept before the event is applied: selecting or evicting the group may follow in the same go."""
         attempt, receipt, row = answer.attempt, answer.receipt, answer.row
         self._recorder.worker_busy(receipt.worker, answer.busy_s)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 
 from fsm.effects import FinishStep, TrainChunk
-from fsm.errors import RunStopped
+from fsm.errors import LimitReached
 from fsm.events import ChunkTrained, ClaimUnreadable, StepFinished
 from runtime.control.event_loop import Control
 from runtime.control.ports import TrainerPort
@@ -24,7 +24,7 @@ from runtime.control.recorder import Recorder
 from runtime.training.step_metrics import NOTHING_TRAINED_REMEDY
 
 
-class NothingTrained(RunStopped):
+class NothingTrained(LimitReached):
     """As many steps in a row as `loss_fn.stop_after_steps_without_tokens` allows trained on no token."""
 
 

@@ -50,7 +50,7 @@ class _Group:
 
 
 @dataclass(slots=True, eq=False)
-class _Row:
+class _Sequence:
     """An active sequence. `columns` tokens of it are in the cache; `last_token` is the next one to read."""
 
     group: _Group
@@ -90,7 +90,7 @@ class TorchEngine:
         self._submissions = 0
         self._groups: dict[str, _Group] = {}
         self._waiting: deque[_Group] = deque()
-        self._rows: list[_Row] = []
+        self._rows: list[_Sequence] = []
         self._generated_tokens = 0
         self._busy_s = 0.0
 
@@ -194,7 +194,7 @@ class TorchEngine:
             request = group.request
             draws = uniforms(request.seed, request.num_generations, request.sampling.max_new_tokens)
             self._rows.extend(
-                _Row(
+                _Sequence(
                     group=group,
                     sibling=sibling,
                     uniforms=draws[sibling],
@@ -235,7 +235,7 @@ class TorchEngine:
         self._remove(ended)
         return tuple(finished)
 
-    def _end(self, row: _Row) -> GeneratedGroup | None:
+    def _end(self, row: _Sequence) -> GeneratedGroup | None:
         """Keep what a row became. Returns its group when it was the last of the siblings."""
         group = row.group
         request = group.request

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from runtime.tasks.base import Fault
+from runtime.tasks.base import VerdictFault
 from runtime.tasks.judges import Judge, Verdict
 from runtime.tasks.verdicts.process import DUMP_SIGNAL
 from runtime.tasks.verdicts.wire import pack_case, read_message
@@ -33,7 +33,7 @@ class Asked:
     number: int
     packed: bytes
     """The case, as it is sent."""
-    answer: asyncio.Future[Verdict | Fault]
+    answer: asyncio.Future[Verdict | VerdictFault]
     company: int
     """How many verdicts, this one included, its process may have at a time: fewer after a fault of one unknown."""
     sent_s: float = 0.0

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from runtime.tasks.base import Fault
+from runtime.tasks.base import VerdictFault
 from runtime.tasks.judges import Judge, Verdict
 from runtime.tasks.verdicts.clues import in_brackets, where_thread_is, who_ended_it
 from runtime.tasks.verdicts.handle import Asked, Handle, start
@@ -64,7 +64,7 @@ class VerdictPool:
         self._printed = b""
         self._told = False
 
-    async def rate(self, case: tuple[Any, ...]) -> Verdict | Fault:
+    async def rate(self, case: tuple[Any, ...]) -> Verdict | VerdictFault:
         """The verdict on a case, or why there is none, within the deadline and the time until a thread is free."""
         if self._ticker is None:
             self._ticker = asyncio.create_task(self._tick(), name="deadlines of verdicts")
@@ -73,8 +73,10 @@ class VerdictPool:
         try:
             packed = pack_case(self._asked, case)
         except Exception as error:  # whatever another package puts into its cases
-            return Fault(f"cannot be sent the case ({type(error).__name__}: {error})", "give cases that can be pickled")
-        answer: asyncio.Future[Verdict | Fault] = asyncio.get_running_loop().create_future()
+            return VerdictFault(
+                f"cannot be sent the case ({type(error).__name__}: {error})", "give cases that can be pickled"
+            )
+        answer: asyncio.Future[Verdict | VerdictFault] = asyncio.get_running_loop().create_future()
         self._queue.append(Asked(self._asked, packed, answer, company=self._size.threads))
         self._place()
         return await answer
@@ -136,7 +138,7 @@ class VerdictPool:
 
     def _settle(self, asked: Asked, message: dict[str, Any]) -> None:
         if "happened" in message:
-            _answer(asked, Fault(message["happened"], message["remedy"]))
+            _answer(asked, VerdictFault(message["happened"], message["remedy"]))
         else:
             _answer(asked, Verdict(message["reward"], message["correct"]))
 
@@ -187,7 +189,7 @@ class VerdictPool:
         self._failed_starts += 1
         others = any(handle.opened for handle in self._handles)
         if not others and (certain or self._failed_starts >= STARTS):
-            fault = Fault(f"could not be loaded ({why})", "correct the module or the package that it names")
+            fault = VerdictFault(f"could not be loaded ({why})", "correct the module or the package that it names")
             for asked in self._queue:
                 _answer(asked, fault)
             self._queue.clear()
@@ -199,7 +201,7 @@ class VerdictPool:
         for asked in interrupted:
             asked.interrupted += 1
             if asked.interrupted > 2 * INTERRUPTED:
-                _answer(asked, Fault(f"had its process end {asked.interrupted} times", "look at what it prints"))
+                _answer(asked, VerdictFault(f"had its process end {asked.interrupted} times", "look at what it prints"))
                 continue
             if asked.interrupted > INTERRUPTED:
                 asked.company = 1
@@ -256,7 +258,9 @@ class VerdictPool:
             assert asked.thread is not None, "only what has begun is late"
             where = in_brackets(where_thread_is(clues, asked.thread))
             happened = f"gave no verdict within data.task.verdict_timeout_s = {self._timeout_s:g} s{where}"
-            _answer(asked, Fault(happened, "give it a deadline of its own, or raise data.task.verdict_timeout_s"))
+            _answer(
+                asked, VerdictFault(happened, "give it a deadline of its own, or raise data.task.verdict_timeout_s")
+            )
         if not others_go_on:
             self._replace(handle)
             return
@@ -304,7 +308,7 @@ class VerdictPool:
         for asked in guilty:
             del handle.asked[asked.number]
             did = how if culprit is None else culprit.did
-            _answer(asked, Fault(did, "a verifier returns, whatever the completion is"))
+            _answer(asked, VerdictFault(did, "a verifier returns, whatever the completion is"))
         if not guilty:
             _halve(begun)
         self._replace(handle)
@@ -348,7 +352,7 @@ class VerdictPool:
         return asyncio.get_running_loop().time()
 
 
-def _answer(asked: Asked, answer: Verdict | Fault) -> None:
+def _answer(asked: Asked, answer: Verdict | VerdictFault) -> None:
     if not asked.answer.done():
         asked.answer.set_result(answer)
 

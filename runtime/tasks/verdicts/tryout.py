@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from runtime.tasks.base import Fault, JudgedTask
+from runtime.tasks.base import JudgedTask, VerdictFault
 from runtime.tasks.verdicts.pool import PoolSize, VerdictPool
 
 _SAY_AFTER_S = 1.5
@@ -39,7 +39,7 @@ async def _try(trials: Sequence[Trial], threads: int, tell: Callable[[str], None
     try:
         for trial in trials:
             answer = await pool.rate(trial.task.case(trial.index, [trial.said]))
-            if isinstance(answer, Fault):
+            if isinstance(answer, VerdictFault):
                 if printed := pool.take_printed():  # else the run says it
                     tell(printed)
                 return trial.task.blame(trial.index, [trial.said], answer)

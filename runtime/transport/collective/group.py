@@ -65,7 +65,7 @@ class PostBox:
             return None
 
 
-class Group:
+class ProcessGroup:
     """Connected processes, of which rank 0 sends."""
 
     def __init__(

@@ -56,7 +56,7 @@ class Got:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class TransferFailed:
     """A round went wrong for a worker."""
 
     life: str
@@ -89,8 +89,8 @@ class Stop:
     """The sender ends. Its owner's letter."""
 
 
-Letter = Join | Got | Failed | Invite | Refuse | Stop
-_KINDS: dict[str, type[Letter]] = {kind.__name__: kind for kind in (Join, Got, Failed, Invite, Refuse, Stop)}
+Letter = Join | Got | TransferFailed | Invite | Refuse | Stop
+_KINDS: dict[str, type[Letter]] = {kind.__name__: kind for kind in (Join, Got, TransferFailed, Invite, Refuse, Stop)}
 
 
 def queue_of(life: str) -> str:

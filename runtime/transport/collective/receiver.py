@@ -10,17 +10,17 @@ import torch
 
 from runtime.settings import CollectiveSyncConfig
 from runtime.transport.collective.bundle import Bytes, Manifest, views
-from runtime.transport.collective.group import Group, PostBox
+from runtime.transport.collective.group import PostBox, ProcessGroup
 from runtime.transport.collective.meeting import (
     MANIFEST,
     TRAINER_QUEUE,
     Backend,
-    Failed,
     Got,
     Invite,
     Join,
     MeetingPoint,
     Refuse,
+    TransferFailed,
     WeightSyncFailed,
     queue_of,
 )
@@ -40,7 +40,7 @@ class CollectiveReceiver:
         self._box: PostBox | None = None
         self._manifest: Manifest
         self._buffer: Bytes
-        self._group: Group | None = None
+        self._group: ProcessGroup | None = None
         self._group_number = -1
 
     async def fetch(self, publication: Publication) -> Fetched:
@@ -64,7 +64,7 @@ class CollectiveReceiver:
                 self._receive(box, invite)
             except RuntimeError as error:  # gloo and NCCL raise nothing more exact where a peer is gone
                 self.close()
-                box.send(TRAINER_QUEUE, Failed(self._life, invite.round, f"{type(error).__name__}: {error}"))
+                box.send(TRAINER_QUEUE, TransferFailed(self._life, invite.round, f"{type(error).__name__}: {error}"))
             else:
                 box.send(TRAINER_QUEUE, Got(self._life, invite.round))
                 return Fetched(views(self._buffer, self._manifest), invite.version)
@@ -95,7 +95,7 @@ class CollectiveReceiver:
     def _receive(self, box: PostBox, invite: Invite) -> None:
         if self._group is None or self._group_number != invite.group:
             self.close()
-            self._group = Group(
+            self._group = ProcessGroup(
                 box.store,
                 invite.group,
                 invite.rank,

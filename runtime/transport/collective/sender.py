@@ -21,12 +21,11 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]  # torch's 
 
 from runtime.settings import CollectiveSyncConfig
 from runtime.transport.collective.bundle import Bytes, Manifest, copy_in, manifest_of
-from runtime.transport.collective.group import Group, PostBox, open_store
+from runtime.transport.collective.group import PostBox, ProcessGroup, open_store
 from runtime.transport.collective.meeting import (
     MANIFEST,
     TRAINER_QUEUE,
     Backend,
-    Failed,
     Got,
     Invite,
     Join,
@@ -34,6 +33,7 @@ from runtime.transport.collective.meeting import (
     MeetingPoint,
     Refuse,
     Stop,
+    TransferFailed,
     WeightSyncFailed,
     queue_of,
     write,
@@ -71,7 +71,7 @@ class CollectiveSender:
         # The thread's own.
         self._waiting: dict[str, str] = {}
         """Workers that have joined the next round: seat and life."""
-        self._group: Group | None = None
+        self._group: ProcessGroup | None = None
         self._group_lives: tuple[str, ...] = ()
         self._groups = 0
         self._rounds = 0
@@ -181,7 +181,7 @@ class CollectiveSender:
 
     def _broadcast(self, box: PostBox, members: Sequence[str], lives: Mapping[str, str]) -> None:
         if self._group is None:
-            self._group = Group(
+            self._group = ProcessGroup(
                 box.store,
                 self._groups,
                 0,
@@ -209,7 +209,7 @@ class CollectiveSender:
             match letter:
                 case Got(life, number) if number == self._rounds:
                     served.add(seat_of[life])
-                case Failed(life, number, error) if number == self._rounds:
+                case TransferFailed(life, number, error) if number == self._rounds:
                     failed.add(seat_of[life])
                     errors.append(f"{seat_of[life]}: {error}")
                 case Join(seat, life) if seat in lives and life != lives[seat] and seat not in served:

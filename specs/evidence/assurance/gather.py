@@ -17,7 +17,7 @@ from typing import Any
 from specs.check.cases import ScopeName
 from specs.checker.explore import HOLDS
 from specs.engine.search import Bounds
-from specs.evidence.contracts.obligation import Verdict
+from specs.evidence.contracts.obligation import ProofVerdict
 from specs.evidence.contracts.prove import Report, prove_all, refute_all
 from specs.evidence.matrix.cells import REFUSED_AT_SETUP, matrix
 from specs.evidence.matrix.run import run_cells
@@ -68,9 +68,9 @@ def _proofs() -> Json:
     report = Report(prove_all(jobs=jobs), refute_all(jobs=jobs))
     return {
         "obligations": len(report.proofs),
-        "confirmed": sum(proof.verdict is Verdict.CONFIRMED for proof in report.proofs),
+        "confirmed": sum(proof.verdict is ProofVerdict.CONFIRMED for proof in report.proofs),
         "twins": len(report.refutations),
-        "refuted": sum(twin.verdict is Verdict.REFUTED for twin in report.refutations),
+        "refuted": sum(twin.verdict is ProofVerdict.REFUTED for twin in report.refutations),
         "explained": [f"{t.name} {t.fault}: {t.harmless}" for t in report.refutations if t.harmless],
         "cpu_seconds": round(sum(p.seconds for p in report.proofs) + sum(t.seconds for t in report.refutations)),
         "holds": report.holds,

@@ -9,7 +9,7 @@ from collections import defaultdict
 from rich.console import Console
 from rich.table import Table
 
-from specs.evidence.contracts.obligation import Refutation, Verdict
+from specs.evidence.contracts.obligation import ProofVerdict, Refutation
 from specs.evidence.contracts.prove import Report, prove_all, refute_all
 
 
@@ -20,12 +20,12 @@ def table_of(report: Report) -> Table:
     for refutation in report.refutations:
         twins[refutation.name].append(refutation)
     for proof in report.proofs:
-        refuted = [twin for twin in twins[proof.name] if twin.verdict is Verdict.REFUTED]
+        refuted = [twin for twin in twins[proof.name] if twin.verdict is ProofVerdict.REFUTED]
         remarks = [proof.counterexample] if proof.counterexample else []
         remarks += [
             f"{twin.fault}: {twin.verdict.value}" + (f", {twin.harmless}" if twin.harmless else "")
             for twin in twins[proof.name]
-            if twin.verdict is not Verdict.REFUTED or twin.harmless
+            if twin.verdict is not ProofVerdict.REFUTED or twin.harmless
         ]
         table.add_row(
             proof.name,
@@ -41,8 +41,8 @@ def table_of(report: Report) -> Table:
 def main(jobs: int) -> int:
     """0 where every obligation is confirmed and every twin is refuted or explained, else 1."""
     report = Report(prove_all(jobs=jobs), refute_all(jobs=jobs))
-    confirmed = sum(1 for proof in report.proofs if proof.verdict is Verdict.CONFIRMED)
-    refuted = sum(1 for twin in report.refutations if twin.verdict is Verdict.REFUTED)
+    confirmed = sum(1 for proof in report.proofs if proof.verdict is ProofVerdict.CONFIRMED)
+    refuted = sum(1 for twin in report.refutations if twin.verdict is ProofVerdict.REFUTED)
     explained = sum(1 for twin in report.refutations if twin.harmless and twin.is_as_expected)
     seconds = sum(proof.seconds for proof in report.proofs) + sum(twin.seconds for twin in report.refutations)
     console = Console()

@@ -12,7 +12,7 @@ from fsm.machines.table import enabled
 from fsm.machines.trainer import Trainer
 from fsm.state import Limits, State, assembling_step, charged, selected
 from specs.evidence.contracts.functions import Function, contract
-from specs.evidence.contracts.obligation import Case
+from specs.evidence.contracts.obligation import ProofCase
 
 VERSION = 5
 """The trainer's, in contracts about several open steps: no rule tells one version from another."""
@@ -62,7 +62,7 @@ def _trainer_s_step(state: State, _: Limits) -> int:
     return state.trainer.version
 
 
-def charges() -> Iterator[Case]:
+def charges() -> Iterator[ProofCase]:
     """L3, L4, with charges on up to three open steps."""
     yield contract(
         "assembling_step",
@@ -97,7 +97,7 @@ def _gives_one_more(move: Function, dest: GroupState, tally: Tally, groups: int)
     return Tally._make(columns)
 
 
-def balance() -> Iterator[Case]:
+def balance() -> Iterator[ProofCase]:
     """X4: one case an event that moves groups."""
     for rule in PROMPT_GROUP.rules:
         if rule.event not in MOVE:
@@ -116,7 +116,7 @@ def balance() -> Iterator[Case]:
         )
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[ProofCase]:
     """All of this module."""
     yield from charges()
     yield from balance()

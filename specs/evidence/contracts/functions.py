@@ -21,7 +21,7 @@ from fsm.machines.trainer import Trainer
 from fsm.samplers.builtin import InOrder, Windowed
 from fsm.samplers.protocol import GatedSampler, optional
 from fsm.state import NONE, GroupClass, Limits, State, View
-from specs.evidence.contracts.obligation import Case, Obligation, Twin
+from specs.evidence.contracts.obligation import Obligation, ProofCase, WrongTwin
 
 Function = Callable[..., Any]
 
@@ -38,14 +38,14 @@ def contract(
     fault: str,
     wrong: Function,
     kind: type = int,
-) -> Case:
+) -> ProofCase:
     """`claim(function, *arguments)` is to hold where `applies`, and `claim(wrong, *arguments)` to be refuted.
 
     `implements` and `arguments` are words in one string; all arguments are of one `kind`.
     """
     symbolic = dict.fromkeys(arguments.split(), kind)
     right = Obligation(name, says, tuple(implements.split()), symbolic, applies, partial(claim, function))
-    return Case(right, (Twin(fault, replace(right, holds=partial(claim, wrong))),))
+    return ProofCase(right, (WrongTwin(fault, replace(right, holds=partial(claim, wrong))),))
 
 
 def _anyhow(*_: Any) -> bool:
@@ -82,7 +82,7 @@ def _is_admitted(size: int, dispatch_index: int, version: int, window: int) -> b
     return size >= 1 and window >= 0 and within_window(dispatch_index, version, window)
 
 
-def admission() -> Iterator[Case]:
+def admission() -> Iterator[ProofCase]:
     """A1, A3, A4, A6."""
     yield contract(
         "within_window",
@@ -148,7 +148,7 @@ FLOORS_PERCENT = (55, 90)
 FAILED_ATTEMPTS = (1, 2, 5)
 
 
-def step_sizes() -> Iterator[Case]:
+def step_sizes() -> Iterator[ProofCase]:
     """S1, L6, L7."""
     yield contract(
         "want",
@@ -251,7 +251,7 @@ def _is_stocked(spares: int, _: int, __: int) -> bool:
 SOURCE_ARGUMENTS = "offset requeued epoch size per_epoch epochs skips groups"
 
 
-def data() -> Iterator[Case]:
+def data() -> Iterator[ProofCase]:
     """A5, P1, P2, X4, C3."""
     yield contract(
         "advance",
@@ -305,7 +305,7 @@ def _aborts_at_window(sampler: Windowed, view: View, group_class: GroupClass) ->
     return group_class.start_weight <= view.version - sampler.window
 
 
-def samplers() -> Iterator[Case]:
+def samplers() -> Iterator[ProofCase]:
     """L3 and E1, as far as a sampler decides them."""
     yield contract(
         "charge_step_for_lost_group",
@@ -331,7 +331,7 @@ def samplers() -> Iterator[Case]:
     )
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[ProofCase]:
     """All of this module."""
     yield from admission()
     yield from step_sizes()

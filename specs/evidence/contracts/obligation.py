@@ -8,7 +8,7 @@ from enum import Enum
 from typing import NamedTuple
 
 
-class Verdict(Enum):
+class ProofVerdict(Enum):
     """What the solver says of an obligation. Only CONFIRMED is a proof."""
 
     CONFIRMED = "confirmed"
@@ -38,18 +38,18 @@ class Obligation:
     holds: Callable[..., bool]
 
 
-class Twin(NamedTuple):
+class WrongTwin(NamedTuple):
     """The same obligation of something seeded with a fault."""
 
     fault: str
     obligation: Obligation
 
 
-class Case(NamedTuple):
+class ProofCase(NamedTuple):
     """An obligation and its twins."""
 
     obligation: Obligation
-    twins: tuple[Twin, ...]
+    twins: tuple[WrongTwin, ...]
 
 
 class Proof(NamedTuple):
@@ -57,7 +57,7 @@ class Proof(NamedTuple):
 
     name: str
     implements: tuple[str, ...]
-    verdict: Verdict
+    verdict: ProofVerdict
     seconds: float
     counterexample: str = ""
     """The arguments, where the verdict is REFUTED or RAISED."""
@@ -71,11 +71,11 @@ class Refutation(NamedTuple):
     fault: str
     harmless: str
     """Why the fault breaks nothing that the obligation claims, or '' where it must."""
-    verdict: Verdict
+    verdict: ProofVerdict
     seconds: float
     counterexample: str
 
     @property
     def is_as_expected(self) -> bool:
         """A wrong answer, not an exception or a timeout, gave it away; or it breaks nothing, as is explained."""
-        return self.verdict is (Verdict.CONFIRMED if self.harmless else Verdict.REFUTED)
+        return self.verdict is (ProofVerdict.CONFIRMED if self.harmless else ProofVerdict.REFUTED)

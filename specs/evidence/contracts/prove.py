@@ -8,7 +8,7 @@ from itertools import chain
 from typing import NamedTuple, TypeVar
 
 from specs.evidence.contracts import accounts, functions, rules
-from specs.evidence.contracts.obligation import Case, Proof, Refutation, Verdict
+from specs.evidence.contracts.obligation import Proof, ProofCase, ProofVerdict, Refutation
 from specs.evidence.contracts.solver import challenge, prove
 from specs.processes.pool import on_processes
 
@@ -32,15 +32,15 @@ class Report(NamedTuple):
     @property
     def holds(self) -> bool:
         """Every obligation is CONFIRMED, every twin REFUTED, and those that are said to be harmless are."""
-        return all(proof.verdict is Verdict.CONFIRMED for proof in self.proofs) and all(
+        return all(proof.verdict is ProofVerdict.CONFIRMED for proof in self.proofs) and all(
             refutation.is_as_expected for refutation in self.refutations
         )
 
 
 @cache
-def cases() -> dict[str, Case]:
+def cases() -> dict[str, ProofCase]:
     """All obligations by name, with their twins. Raises ValueError where two share a name."""
-    found: dict[str, Case] = {}
+    found: dict[str, ProofCase] = {}
     for case in chain(rules.cases(), functions.cases(), accounts.cases()):
         if case.obligation.name in found:
             raise ValueError(f"two obligations are called {case.obligation.name!r}: the name is how one is asked for")

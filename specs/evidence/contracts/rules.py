@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, get_type_hints
 from fsm.machines.catalog import ALL_TABLES
 from fsm.machines.table import Rule, Table, with_status
 from specs.evidence.contracts.assumptions import DUE, EDGES, before_of
-from specs.evidence.contracts.obligation import Case, Obligation, Twin
+from specs.evidence.contracts.obligation import Obligation, ProofCase, WrongTwin
 
 AnyTable = Table[Any, Any]
 AnyRule = Rule[Any, Any]
@@ -104,15 +104,15 @@ def _unguarded(rule: AnyRule, guard: Guard) -> AnyRule:
     return replace(rule, guards=tuple(each for each in rule.guards if each is not guard))
 
 
-def twins_of(table: AnyTable, rule: AnyRule) -> Iterator[Twin]:
+def twins_of(table: AnyTable, rule: AnyRule) -> Iterator[WrongTwin]:
     """Each guard dropped, each field of the update off by one; a rule with neither leaves from every state."""
     for guard in rule.guards:
-        yield Twin(_without(guard), keeps(table, _unguarded(rule, guard)))
+        yield WrongTwin(_without(guard), keeps(table, _unguarded(rule, guard)))
     value_type = next(iter(get_type_hints(table.invariant).values()))
     for position, name in enumerate(value_type._fields[1:], start=1):
-        yield Twin(f"{name} off by one", _miscounted(table, rule, position))
+        yield WrongTwin(f"{name} off by one", _miscounted(table, rule, position))
     if not rule.guards and value_type._fields == ("status",):
-        yield Twin("from every state", keeps(table, replace(rule, sources=tuple(table.states))))
+        yield WrongTwin("from every state", keeps(table, replace(rule, sources=tuple(table.states))))
 
 
 def _rules_of(table: AnyTable, event: str) -> tuple[AnyRule, ...]:
@@ -169,11 +169,11 @@ def at_least_one(table: AnyTable, event: str, rules: tuple[AnyRule, ...]) -> Obl
     )
 
 
-def _of_event(table: AnyTable, event: str) -> Iterator[Case]:
+def _of_event(table: AnyTable, event: str) -> Iterator[ProofCase]:
     rules = _rules_of(table, event)
     shared = set(rules[0].guards).intersection(*(rule.guards for rule in rules))
     unguarded = tuple(
-        Twin(
+        WrongTwin(
             f"{rule.name} {_without(guard)}",
             at_most_one(table, event, tuple(_unguarded(rule, guard) if each is rule else each for each in rules)),
         )
@@ -181,18 +181,18 @@ def _of_event(table: AnyTable, event: str) -> Iterator[Case]:
         for guard in rule.guards
         if guard not in shared  # what all of them ask for tells none of them apart
     )
-    yield Case(at_most_one(table, event, rules), unguarded)
+    yield ProofCase(at_most_one(table, event, rules), unguarded)
     missing = tuple(
-        Twin(f"no {rule.name}", at_least_one(table, event, tuple(each for each in rules if each is not rule)))
+        WrongTwin(f"no {rule.name}", at_least_one(table, event, tuple(each for each in rules if each is not rule)))
         for rule in rules
     )
-    yield Case(at_least_one(table, event, rules), missing)
+    yield ProofCase(at_least_one(table, event, rules), missing)
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[ProofCase]:
     """One case a rule of every table, and two an event that several rules of one state share."""
     for table in ALL_TABLES:
         for rule in table.rules:
-            yield Case(keeps(table, rule), tuple(twins_of(table, rule)))
+            yield ProofCase(keeps(table, rule), tuple(twins_of(table, rule)))
         for event in sorted({event for (event, _), rules in table.moves.items() if len(rules) > 1}):
             yield from _of_event(table, event)

@@ -18,13 +18,13 @@ from crosshair.core_and_libs import AnalysisMessage, MessageType, run_checkables
 from crosshair.fnutil import FunctionInfo
 from crosshair.options import DEFAULT_OPTIONS, AnalysisOptionSet
 
-from specs.evidence.contracts.obligation import Obligation, Proof, Verdict
+from specs.evidence.contracts.obligation import Obligation, Proof, ProofVerdict
 
 _VERDICTS = {
-    MessageType.CONFIRMED: Verdict.CONFIRMED,
-    MessageType.POST_FAIL: Verdict.REFUTED,
-    MessageType.EXEC_ERR: Verdict.RAISED,
-    MessageType.CANNOT_CONFIRM: Verdict.UNKNOWN,
+    MessageType.CONFIRMED: ProofVerdict.CONFIRMED,
+    MessageType.POST_FAIL: ProofVerdict.REFUTED,
+    MessageType.EXEC_ERR: ProofVerdict.RAISED,
+    MessageType.CANNOT_CONFIRM: ProofVerdict.UNKNOWN,
 }
 
 
@@ -34,7 +34,7 @@ def prove(obligation: Obligation, *, per_condition_timeout: float) -> Proof:
     `per_condition_timeout` is in seconds of processor time, for each of the two questions.
     """
     proof = challenge(obligation, per_condition_timeout=per_condition_timeout)
-    if proof.verdict is not Verdict.CONFIRMED:
+    if proof.verdict is not ProofVerdict.CONFIRMED:
         return proof
     began = perf_counter()
 
@@ -43,9 +43,11 @@ def prove(obligation: Obligation, *, per_condition_timeout: float) -> Proof:
 
     verdict, _ = _ask(never_applies, obligation, per_condition_timeout)
     seconds = proof.seconds + perf_counter() - began
-    if verdict is Verdict.REFUTED:
+    if verdict is ProofVerdict.REFUTED:
         return proof._replace(seconds=seconds)
-    return proof._replace(verdict=Verdict.VACUOUS if verdict is Verdict.CONFIRMED else verdict, seconds=seconds)
+    return proof._replace(
+        verdict=ProofVerdict.VACUOUS if verdict is ProofVerdict.CONFIRMED else verdict, seconds=seconds
+    )
 
 
 def challenge(obligation: Obligation, *, per_condition_timeout: float) -> Proof:
@@ -59,7 +61,7 @@ def challenge(obligation: Obligation, *, per_condition_timeout: float) -> Proof:
     return Proof(obligation.name, obligation.implements, verdict, perf_counter() - began, counterexample)
 
 
-def _ask(always: Callable[..., bool], obligation: Obligation, timeout: float) -> tuple[Verdict, str]:
+def _ask(always: Callable[..., bool], obligation: Obligation, timeout: float) -> tuple[ProofVerdict, str]:
     """Whether `always` is true of all arguments, and those for which it is not."""
     signature = inspect.Signature(
         [
@@ -94,12 +96,12 @@ def _described(given: inspect.BoundArguments, _: object, __: object) -> tuple[st
     return ", ".join(words), "None"
 
 
-def _verdict(messages: list[AnalysisMessage]) -> tuple[Verdict, str]:
+def _verdict(messages: list[AnalysisMessage]) -> tuple[ProofVerdict, str]:
     """One message is one verdict; anything else that CrossHair says is no proof."""
     if len(messages) != 1:
-        return Verdict.UNKNOWN, ""
+        return ProofVerdict.UNKNOWN, ""
     [message] = messages
-    verdict = _VERDICTS.get(message.state, Verdict.UNKNOWN)
-    if verdict is Verdict.REFUTED:
+    verdict = _VERDICTS.get(message.state, ProofVerdict.UNKNOWN)
+    if verdict is ProofVerdict.REFUTED:
         return verdict, message.message.partition("when calling ")[2]
-    return verdict, message.message if verdict is Verdict.RAISED else ""
+    return verdict, message.message if verdict is ProofVerdict.RAISED else ""

@@ -17,7 +17,7 @@ from fsm.config.setup import set_up
 from fsm.errors import ConfigError
 from specs.check.cases import Case, ScopeName
 from specs.check.scaling import Scaled
-from specs.model import CrashFrom, World
+from specs.model import CrashFrom, WorldOptions
 
 SAMPLERS: Mapping[str, str] = {
     "in_order": "max_lookahead_versions",
@@ -46,13 +46,13 @@ class _Extent(NamedTuple):
 
     steps: int
     """Steps of data beyond the window."""
-    world: World
+    world: WorldOptions
 
 
-_FULL = World()
-_AT_ONCE = World(backs_off=False)
-_CLAIMS = World(fails=False)
-_TRAINS = World(fails=False, claims_fail=False)
+_FULL = WorldOptions()
+_AT_ONCE = WorldOptions(backs_off=False)
+_CLAIMS = WorldOptions(fails=False)
+_TRAINS = WorldOptions(fails=False, claims_fail=False)
 
 _EXTENTS: Mapping[ScopeName, Mapping[tuple[int, int], _Extent]] = {
     ScopeName.QUICK: {

@@ -16,7 +16,7 @@ from specs.processes.pool import on_processes
 from specs.properties.kinds import properties_of
 
 
-class Line(NamedTuple):
+class CellLine(NamedTuple):
     """What became of one cell."""
 
     name: str
@@ -43,20 +43,20 @@ class Line(NamedTuple):
         )
 
 
-def run_cell(cell: Cell, bounds: Bounds) -> Line:
+def run_cell(cell: Cell, bounds: Bounds) -> CellLine:
     """Go through one cell; the first property that is violated is told."""
     if cell.refused is not None:
-        return Line(cell.name, REFUSED_AT_SETUP, None, 0, 0, 0.0, 0.0, cell.refused)
+        return CellLine(cell.name, REFUSED_AT_SETUP, None, 0, 0, 0.0, 0.0, cell.refused)
     began_s = time.process_time()
     laws = laws_in(cell.case)
     result = explore(laws, cell.case.world, properties_of(laws), bounds=bounds)
     took_s = time.process_time() - began_s
-    return Line(
+    return CellLine(
         cell.name, result.verdict, result.broken, result.states, result.transitions, result.seconds, took_s, result.why
     )
 
 
-def run_cells(cells: Sequence[Cell], bounds: Bounds, jobs: int) -> Generator[Line, None, None]:
+def run_cells(cells: Sequence[Cell], bounds: Bounds, jobs: int) -> Generator[CellLine, None, None]:
     """Lines as the cells come, on `jobs` processes. Close it to end them early. Raises as `on_processes` does."""
     with closing(on_processes(partial(run_cell, bounds=bounds), cells, jobs)) as answers:
         for _, line in answers:

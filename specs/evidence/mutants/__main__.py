@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from specs.evidence.mutants.document import document
-from specs.evidence.mutants.matrix import Row, all_mutants, core_coverage, proven_the_same, row_of
+from specs.evidence.mutants.matrix import MatrixRow, all_mutants, core_coverage, proven_the_same, row_of
 from specs.evidence.mutants.survivors import EXPLAINED
 
 ACCOUNTED, UNEXPLAINED, OUT_OF_TIME = 0, 2, 3
@@ -21,7 +21,7 @@ def _say(text: str) -> None:
     sys.stdout.flush()
 
 
-def _line(row: Row) -> str:
+def _line(row: MatrixRow) -> str:
     if row.killed is not None:
         return f"killed    {row.mutant.name}: {row.killed.by} in {row.killed.events} events ({row.killed.scope})"
     hit = f"; undetermined in {', '.join(row.undetermined)}" if row.undetermined else ""
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
         parser.error("--write needs all mutants; leave --only out")
     started_s = time.monotonic()
     coverage = core_coverage()
-    rows: list[Row] = []
+    rows: list[MatrixRow] = []
     for mutant in mutants:
         if time.monotonic() - started_s > given.seconds:
             _say(f"out of time: {len(rows)} of {len(mutants)} mutants in {given.seconds:g} s; raise --seconds")

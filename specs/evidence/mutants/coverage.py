@@ -14,7 +14,7 @@ from fsm.rules import on_event
 from specs.checker.explore import HOLDS, Result, explore
 from specs.engine.search import Bounds
 from specs.evidence.mutants.mutant import Coverage, settle_or_refuse
-from specs.evidence.mutants.scopes import Scope
+from specs.evidence.mutants.scopes import MutantScope
 from specs.properties.kinds import Properties
 
 Mover = Callable[[Tally, int], Tally]
@@ -49,7 +49,7 @@ def _noting_mover(coverage: Coverage, event: str, rule_name: str, mover: Mover) 
     return move
 
 
-def covered(scope: Scope, properties: Properties, bounds: Bounds) -> tuple[Coverage, Result]:
+def covered(scope: MutantScope, properties: Properties, bounds: Bounds) -> tuple[Coverage, Result]:
     """Explore the core in a scope. Raises AssertionError where it does not hold: then mutants say nothing."""
     coverage = Coverage.none()
     laws = scope.laws()._replace(fire=_noting(coverage))

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from specs.evidence.mutants.faults import FAULTS, Fault
-from specs.evidence.mutants.matrix import Row
+from specs.evidence.mutants.faults import FAULTS, KnownFault
+from specs.evidence.mutants.matrix import MatrixRow
 from specs.evidence.mutants.scopes import PORTFOLIO
 from specs.evidence.mutants.survivors import EXPLAINED
 
@@ -49,7 +49,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
     return [*lines, *(f"| {' | '.join(str(cell) for cell in row)} |" for row in rows), ""]
 
 
-def _totals(rows: Sequence[Row]) -> list[str]:
+def _totals(rows: Sequence[MatrixRow]) -> list[str]:
     killed = [row.killed for row in rows if row.killed is not None]
     first, at_all = Counter(k.by for k in killed), Counter(name for k in killed for name in {k.by, *k.also})
     lines = [
@@ -62,20 +62,20 @@ def _totals(rows: Sequence[Row]) -> list[str]:
                             ((name, first[name], at_all[name]) for name in by_property))]  # fmt: skip
 
 
-def _fault(fault: Fault) -> tuple[object, ...]:
+def _fault(fault: KnownFault) -> tuple[object, ...]:
     instead = f"refused by setup ({fault.refused_for})" if fault.refused_for else "holds"
     mutant = fault.mutant
     return mutant.name, mutant.sentence, fault.breaks, fault.events, fault.scope.name, instead
 
 
-def _killed(row: Row) -> tuple[object, ...]:
+def _killed(row: MatrixRow) -> tuple[object, ...]:
     killed = row.killed
     if killed is None:
         raise ValueError(f"{row.mutant.name} is not killed")
     return row.mutant.name, killed.by, ", ".join(killed.also), killed.scope, killed.events
 
 
-def document(rows: Sequence[Row], proven: frozenset[str]) -> str:
+def document(rows: Sequence[MatrixRow], proven: frozenset[str]) -> str:
     """The document. `proven` are the survivors that coverage shows to be the same as the core."""
     lines = [_HEAD, *_totals(rows), "## Known faults", ""]
     lines += _table(("fault", "what it does", "caught by", "events", "run", "the core there"), map(_fault, FAULTS))

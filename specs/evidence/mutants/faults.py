@@ -25,12 +25,12 @@ from fsm.state import GroupClass, State, View
 from fsm.values import pages
 from specs.evidence.mutants.mutant import Mutant, Swap
 from specs.evidence.mutants.replaced import answering, instead, resuming
-from specs.evidence.mutants.scopes import CALM, Scope
+from specs.evidence.mutants.scopes import CALM, MutantScope
 from specs.model import CORE, Answer, CrashFrom
 from specs.properties.kinds import DEADLOCK, REFUSED
 
 
-class Fault(NamedTuple):
+class KnownFault(NamedTuple):
     """One known fault."""
 
     mutant: Mutant
@@ -38,7 +38,7 @@ class Fault(NamedTuple):
     """The name of the property that finds it, looked for alone (deadlocks and refusals always are)."""
     events: int
     """The length of the shortest counterexample."""
-    scope: Scope
+    scope: MutantScope
     """The smallest run that shows it."""
     refused_for: str | None = None
     """Where setup refuses the run itself: a word of what it says. None where the core holds in it."""
@@ -160,98 +160,98 @@ _CRASHES = CALM._replace(crash=CrashFrom.OWN_SNAPSHOT)
 _DROP = {"max_consecutive_dropped_prompts": 1}
 _REPLACE = {"on_dropped_prompt": "replace"}
 _DYNAMIC = {"use_dynamic_sampling": True}
-_SHRINKS = Scope("ready_first, N=2, one drop", "ready_first", 2, 1, 4, _FAILS, rollout_failure=_DROP)
-_REPLACES = Scope(
+_SHRINKS = MutantScope("ready_first, N=2, one drop", "ready_first", 2, 1, 4, _FAILS, rollout_failure=_DROP)
+_REPLACES = MutantScope(
     "ready_first, N=1, replace", "ready_first", 1, 1, 3, CALM, grpo=_DYNAMIC, rollout_failure=_REPLACE
 )  # fmt: skip
-_FIFO = Scope("weight_fifo, N=2, one permit", "weight_fifo", 2, 1, 4, async_rl={"max_inflight_prompts": 1})
-_FIFO_RETRIES = Scope("weight_fifo, N=2, retries", "weight_fifo", 2, 1, 4, _FAILS)
-_WINDOWED = Scope("windowed, N=2, no staleness", "windowed", 2, 0, 4)
+_FIFO = MutantScope("weight_fifo, N=2, one permit", "weight_fifo", 2, 1, 4, async_rl={"max_inflight_prompts": 1})
+_FIFO_RETRIES = MutantScope("weight_fifo, N=2, retries", "weight_fifo", 2, 1, 4, _FAILS)
+_WINDOWED = MutantScope("windowed, N=2, no staleness", "windowed", 2, 0, 4)
 
-FAULTS: tuple[Fault, ...] = (
-    Fault(
+FAULTS: tuple[KnownFault, ...] = (
+    KnownFault(
         Mutant("charged to the trainer's step", "every unstamped loss is charged to the step the trainer is at, which "
                "shrinks a full step past its selected groups", "L3 L4",
                swaps=(Swap(on_event, "_lose", _charged_to_the_trainers_step),)),
         "balance", 3, _SHRINKS,
     ),
-    Fault(
+    KnownFault(
         Mutant("bucket stamped at dispatch", "a sync between two dispatches of one batch leaves a bucket that nothing "
                "can fill: it hangs with no failure at all", "D3",
                swaps=instead(own_moves.dispatch, _dispatch_stamped), laws=_with_unstamping),
         DEADLOCK, 7, _FIFO,
     ),
-    Fault(
+    KnownFault(
         Mutant("bucket stamped at each attempt", "one retry after a sync leaves a bucket that nothing can fill", "D3",
                swaps=instead(own_moves.start_waiting, _start_stamped)),
         DEADLOCK, 8, _FIFO_RETRIES,
     ),
-    Fault(
+    KnownFault(
         Mutant("weight_fifo filters and replaces late", "a replacement that comes after its bucket's batch was trained "
                "leaves a bucket that nothing can fill", "Refused at setup"),
         DEADLOCK, 13,
-        Scope("weight_fifo, N=2, filter, replace", "weight_fifo", 2, 1, 8, CALM, grpo=_DYNAMIC,
+        MutantScope("weight_fifo, N=2, filter, replace", "weight_fifo", 2, 1, 8, CALM, grpo=_DYNAMIC,
               rollout_failure=_REPLACE, is_checked=False),
         "weight_fifo",
     ),
-    Fault(
+    KnownFault(
         Mutant("windowed without the short close", "evicted and aborted groups leave the last step short, and the "
                "run raises at exhaustion instead of closing it", "X1", laws=_open_ended),
         REFUSED, 5, _WINDOWED,
     ),
-    Fault(
+    KnownFault(
         Mutant("windowed with a buffer below the streaming minimum", "no chunk is ever large enough", "A4"),
         DEADLOCK, 1,
-        Scope("windowed, N=2, buffer of 1", "windowed", 2, 1, 4, async_rl={"max_buffered_rollouts": 1},
+        MutantScope("windowed, N=2, buffer of 1", "windowed", 2, 1, 4, async_rl={"max_buffered_rollouts": 1},
               is_checked=False),
         refused_for="max_buffered_rollouts",
     ),
-    Fault(
+    KnownFault(
         Mutant("charged to no step", "a step waits for ever for a group that is gone", "L3",
                swaps=(Swap(on_event, "ask_charge", _charged_to_none),)),
         "slots", 1, _SHRINKS,
     ),
-    Fault(
+    KnownFault(
         Mutant("charged to no step, seen as a hang", "the same, found by what the owner of the run would see", "L3",
                swaps=(Swap(on_event, "ask_charge", _charged_to_none),)),
         DEADLOCK, 2, _SHRINKS._replace(num_prompts=2),
     ),
-    Fault(
+    KnownFault(
         Mutant("permit leaked on a drop", "a group that is given up on keeps its permit of max_inflight_prompts", "D1",
                swaps=(Swap(MOVE, "drop", _keeps_the_permit),)),
         "permits", 1, _SHRINKS,
     ),
-    Fault(
+    KnownFault(
         Mutant("filtered group keeps its slot", "a filtered group keeps its place in the buffer", "D1 L1",
                swaps=(Swap(MOVE, "filter", MOVE["commit"]),)),
         "columns", 1, _REPLACES,
     ),
-    Fault(
+    KnownFault(
         Mutant("checkpoint forgets the pool", "the spares are gone after a crash", "C1",
                model=resuming(_without_pool)),
         "resumed", 1, _REPLACES._replace(world=_CRASHES),
     ),
-    Fault(
+    KnownFault(
         Mutant("checkpoint forgets what is in flight", "no one starts it again", "C1",
                model=resuming(_without_flight)),
         "resumed", 1, _SHRINKS._replace(world=_CRASHES, num_prompts=6),
     ),
-    Fault(
+    KnownFault(
         Mutant("checkpoint forgets the charges", "steps wait for groups that are gone", "C1",
                model=resuming(_without_charges)),
         "resumed", 2, _SHRINKS._replace(world=_FAILS._replace(crash=CrashFrom.OWN_SNAPSHOT)),
     ),
-    Fault(
+    KnownFault(
         Mutant("version stamped at completion", "a group looks as fresh as the moment it finished, whatever weights "
                "generated it", "D2", model=answering("commit", _commit_stamped)),
         "stamps", 5, _SHRINKS._replace(world=CALM),
     ),
-    Fault(
+    KnownFault(
         Mutant("late answer applied", "an answer for an attempt that is over makes its group ready", "D2",
                model=answering("late", _late_applied)),
         "late", 2, _SHRINKS._replace(world=_FAILS._replace(backs_off=True, late=True)),
     ),
-    Fault(
+    KnownFault(
         Mutant("exhausted before the last loss", "the run completes while the last rollouts are in flight", "X1",
                swaps=instead(own_moves.exhaust, _exhausted_early)),
         "ends_when_due", 5, _SHRINKS._replace(window=0),

@@ -9,7 +9,7 @@ from specs.checker.explore import UNDETERMINED, VIOLATED
 from specs.engine.search import Bounds
 from specs.evidence.mutants.coverage import covered
 from specs.evidence.mutants.mutant import Coverage, Mutant, hunt
-from specs.evidence.mutants.scopes import PORTFOLIO, REGENERATES, Scope
+from specs.evidence.mutants.scopes import PORTFOLIO, REGENERATES, MutantScope
 from specs.evidence.mutants.tables import table_mutants
 from specs.evidence.mutants.ways_out import decision_mutants
 from specs.properties.all_properties import all_properties_of
@@ -31,7 +31,7 @@ class Killed(NamedTuple):
     """What is broken in the same run where those before are left aside, one after the other."""
 
 
-class Row(NamedTuple):
+class MatrixRow(NamedTuple):
     """What became of one mutant."""
 
     mutant: Mutant
@@ -45,7 +45,7 @@ def all_mutants() -> tuple[Mutant, ...]:
     return (*table_mutants(), *decision_mutants())
 
 
-def properties_in(scope: Scope) -> Properties:
+def properties_in(scope: MutantScope) -> Properties:
     """All that must hold in a scope. Who resumes under another sampler keeps less than `resumed` asks for (C3)."""
     known = all_properties_of(scope.laws())
     return known.without("resumed") if scope.model is REGENERATES else known
@@ -63,7 +63,7 @@ def proven_the_same(mutants: Sequence[Mutant], coverage: dict[str, Coverage]) ->
     )
 
 
-def row_of(mutant: Mutant, coverage: dict[str, Coverage], portfolio: Sequence[Scope] = PORTFOLIO) -> Row:
+def row_of(mutant: Mutant, coverage: dict[str, Coverage], portfolio: Sequence[MutantScope] = PORTFOLIO) -> MatrixRow:
     """Look for a mutant in one scope after the other, until it is killed."""
     undetermined: tuple[str, ...] = ()
     for scope in portfolio:
@@ -75,11 +75,11 @@ def row_of(mutant: Mutant, coverage: dict[str, Coverage], portfolio: Sequence[Sc
             undetermined += (scope.name,)
         elif result.verdict == VIOLATED and result.broken is not None:
             also = tuple(_also(mutant, scope, properties, result.broken))
-            return Row(mutant, Killed(result.broken, scope.name, len(result.counterexample), also), undetermined)
-    return Row(mutant, None, undetermined)
+            return MatrixRow(mutant, Killed(result.broken, scope.name, len(result.counterexample), also), undetermined)
+    return MatrixRow(mutant, None, undetermined)
 
 
-def _also(mutant: Mutant, scope: Scope, properties: Properties, broken: str) -> Iterator[str]:
+def _also(mutant: Mutant, scope: MutantScope, properties: Properties, broken: str) -> Iterator[str]:
     """What else is broken there. A deadlock or a refusal ends the story for every other property."""
     while broken not in (DEADLOCK, REFUSED):
         properties = properties.without(broken)

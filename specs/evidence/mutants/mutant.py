@@ -16,7 +16,7 @@ from fsm.rules.on_event import Done
 from fsm.state import State
 from specs.checker.explore import Result, explore
 from specs.engine.search import Bounds
-from specs.evidence.mutants.scopes import Scope
+from specs.evidence.mutants.scopes import MutantScope
 from specs.model import Model
 from specs.properties.kinds import Properties
 
@@ -109,7 +109,7 @@ def settle_or_refuse(state: State, laws: Laws) -> Done:
     return state, done
 
 
-def hunt(mutant: Mutant, scope: Scope, properties: Properties, bounds: Bounds) -> Result:
+def hunt(mutant: Mutant, scope: MutantScope, properties: Properties, bounds: Bounds) -> Result:
     """Explore a mutant in a scope."""
     laws = mutant.laws(scope.laws())
     model = mutant.model(scope.model._replace(settle=settle_or_refuse))

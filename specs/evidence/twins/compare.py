@@ -24,7 +24,7 @@ class Twin(NamedTuple):
 TWINS = (Twin("SPIN", spin.missing, spin.count), Twin("TLC", tlc.missing, tlc.count))
 
 
-class Row(NamedTuple):
+class ComparedRun(NamedTuple):
     """What one side counts of one configuration."""
 
     configuration: str
@@ -35,18 +35,18 @@ class Row(NamedTuple):
     """With the core's counts; true of its own."""
 
 
-def rows(configurations: Sequence[Configuration], twins: Sequence[Twin]) -> Iterator[Row]:
+def rows(configurations: Sequence[Configuration], twins: Sequence[Twin]) -> Iterator[ComparedRun]:
     """Per configuration the core's row, and then one a twin. Raises ToolFailed."""
     for run in configurations:
         known = parameters(run)
         core = ours.count(run)
-        yield Row(run.name, "evenstep", core, agrees=True)
+        yield ComparedRun(run.name, "evenstep", core, agrees=True)
         for twin in twins:
             counts = twin.counts(known)
-            yield Row(run.name, twin.name, counts, counts[:2] == core[:2])
+            yield ComparedRun(run.name, twin.name, counts, counts[:2] == core[:2])
 
 
-def line(row: Row) -> str:
+def line(row: ComparedRun) -> str:
     """One row as the command prints it; a configuration's first has its name above it."""
     counts = row.counts
     name = f"{row.configuration}\n" if row.side == "evenstep" else ""

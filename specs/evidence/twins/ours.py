@@ -7,7 +7,7 @@ import time
 from specs.checker.explore import HOLDS, explore
 from specs.evidence.twins.configurations import Configuration
 from specs.evidence.twins.counts import Counts, ToolFailed
-from specs.model import CrashFrom, World
+from specs.model import CrashFrom, WorldOptions
 from specs.properties.kinds import Properties, properties_of
 
 
@@ -19,7 +19,7 @@ def count(run: Configuration) -> Counts:
     """
     laws = run.laws()
     crash = CrashFrom.OWN_SNAPSHOT if run.crashes else CrashFrom.NOTHING
-    world = World(fails=run.fails, backs_off=run.backs_off, claims_fail=run.claims_fail, late=False, crash=crash)
+    world = WorldOptions(fails=run.fails, backs_off=run.backs_off, claims_fail=run.claims_fail, late=False, crash=crash)
     looked_for = properties_of(laws)
     begun_s = time.process_time()
     found = explore(laws, world, Properties(looked_for.always, looked_for.edges))

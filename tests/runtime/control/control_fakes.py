@@ -11,7 +11,7 @@ from typing import Any
 
 from fsm.config.parse import parse_config
 from fsm.config.setup import set_up
-from fsm.core import Core, Transition
+from fsm.core import AppliedEvent, Core
 from fsm.effects import ClosedStep
 from fsm.events import Attempt, FailureKind
 from runtime.control.event_loop import Control
@@ -25,7 +25,17 @@ from runtime.files.unwritten import FileNotWritten
 from runtime.generation.evaluation import Evaluation
 from runtime.groups import GroupReceipt
 from runtime.training.step_metrics import StepMetrics
-from runtime.transport.answers import Aborted, Answer, ChunkReport, Failed, Finished, Order, Row, Unreadable, WorkerDied
+from runtime.transport.answers import (
+    Aborted,
+    Answer,
+    AttemptFailed,
+    AttemptFinished,
+    ChunkReport,
+    Order,
+    Row,
+    Unreadable,
+    WorkerLost,
+)
 from runtime.transport.publication import Published
 
 Play = Callable[[Order, int], str]
@@ -108,16 +118,16 @@ class FakeFleet:
             fate = self.play(order, tried)
             if fate == "die":
                 self._desks[worker] = Desk()
-                raise WorkerDied(worker, "it was killed", list(desk.unanswered))
+                raise WorkerLost(worker, "it was killed", list(desk.unanswered))
             if fate != "hang":
                 desk.answers.append(self._answer(order, fate))
 
     def _answer(self, order: Order, fate: str) -> Answer:
         attempt = order.attempt
         if fate in ("infra", "data"):
-            return Failed(attempt, FailureKind[fate.upper()], f"made to fail: {fate}")
+            return AttemptFailed(attempt, FailureKind[fate.upper()], f"made to fail: {fate}")
         rewards = (1.0, 1.0) if fate == "flat" else (0.0, 1.0)
-        return Finished(attempt, receipt(attempt.prompt, order.start_weight, rewards), ("row", attempt), 0.0)
+        return AttemptFinished(attempt, receipt(attempt.prompt, order.start_weight, rewards), ("row", attempt), 0.0)
 
     async def abort(self, worker: str, attempts: Sequence[Attempt]) -> None:
         self.aborted += attempts
@@ -292,7 +302,7 @@ class Run:
         checkpoint_every: int | None = None,
     ) -> None:
         run_config = parse_config(config)
-        self.transitions: list[Transition] = []
+        self.transitions: list[AppliedEvent] = []
         self.core = Core(set_up(run_config, num_prompts), observer=self.transitions.append)
         self.fleet = fleet
         self.trainer = trainer or FakeTrainer()

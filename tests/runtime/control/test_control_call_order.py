@@ -21,7 +21,7 @@ from runtime.actors.call_order import CallOrder
 from runtime.actors.generation_worker import GenerationWorker
 from runtime.actors.reward_worker import RewardWorker
 from runtime.generation.evaluation import Evaluation
-from runtime.transport.answers import Aborted, Answer, Finished
+from runtime.transport.answers import Aborted, Answer, AttemptFinished
 from runtime.transport.publication import Publication, Published
 
 LIMIT_S = 60.0
@@ -125,7 +125,7 @@ async def deliver(arrivals: Sequence[int], *, busy: bool) -> Seen:
 def check(seen: Seen) -> None:
     """What holds in whatever order calls arrive."""
     assert Counter(answer.attempt for answer in seen.answers) == {order.attempt: 1 for order in (A, B, C)}
-    assert all(isinstance(answer, Finished) for answer in seen.answers if answer.attempt != A.attempt)
+    assert all(isinstance(answer, AttemptFinished) for answer in seen.answers if answer.attempt != A.attempt)
     assert seen.engine.loaded == [1, 2]
     assert seen.version == 2
     assert seen.evaluation.start_weight == 1

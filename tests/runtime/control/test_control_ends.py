@@ -9,7 +9,7 @@ import pytest
 from control_fakes import FakeFleet, Run
 
 from fsm.errors import EvenstepError, InvariantBroken, Stalled
-from runtime.control.ending import Interrupted, ended_by
+from runtime.control.ending import RunInterrupted, ended_by
 from runtime.control.failures import InterruptedAtStart, failure_of
 from runtime.control.saving import SaveStoodStill, bytes_below, while_it_grows
 
@@ -19,7 +19,7 @@ CONFIG = {"grpo": {"num_prompts_per_step": 2}, "async_rl": {"sampler": {"name": 
 @pytest.mark.parametrize(
     ("error", "status"),
     [
-        (Interrupted("by a signal"), "interrupted"),
+        (RunInterrupted("by a signal"), "interrupted"),
         (InterruptedAtStart(), "interrupted"),
         (Stalled("no progress"), "stopped"),
         (InvariantBroken("ours"), "failed"),

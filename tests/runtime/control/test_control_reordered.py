@@ -27,7 +27,7 @@ from runtime.actors.policy_host import PolicyHost
 from runtime.actors.reward_worker import RewardWorker
 from runtime.naming import Names
 from runtime.settings import Settings
-from runtime.transport.answers import Answer, Order, WorkerDied
+from runtime.transport.answers import Answer, Order, WorkerLost
 from runtime.transport.publication import Published
 
 N, STEPS = 4, 6
@@ -202,7 +202,7 @@ def test_what_a_worker_had_that_died_between_two_exchanges_is_told_by_the_next(o
             await fleet.abort("generation-0", [])
             try:
                 told += await fleet.exchange("generation-0", orders)
-            except WorkerDied as death:
+            except WorkerLost as death:
                 told += death.lost
         carrying.cancel()
         return told

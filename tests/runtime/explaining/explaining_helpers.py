@@ -11,7 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 from fsm.config.parse import RunConfig, parse_config
-from fsm.core import Core, Transition
+from fsm.core import AppliedEvent, Core
 from fsm.effects import StartRollout
 from fsm.machines.prompt_group import MOVE
 from fsm.machines.spare_pool import SPARE_POOL
@@ -50,7 +50,7 @@ class Recorded:
         self.cores.append(Core(*given, **named))
         return self.cores[-1]
 
-    def _observe(self, transition: Transition) -> None:
+    def _observe(self, transition: AppliedEvent) -> None:
         self.trace.observe(transition, self.cores[-1])
         for effect in transition.effects:
             if isinstance(effect, StartRollout):

@@ -9,7 +9,7 @@ from explaining_helpers import Recorded, config_of, explained_run, recorded, rec
 from fsm.errors import Deadlocked
 from fsm.events import DeadEndReached
 from runtime.explain.explanation import EXIT
-from runtime.explain.finding import Verdict
+from runtime.explain.finding import RunVerdict
 from runtime.trace.reader import open_trace
 from runtime.trace.records import TransitionRecord
 from runtime.trace.replay import replay
@@ -25,7 +25,7 @@ def to_the_dead_end(run: Recorded) -> None:
 
 def test_it_is_deadlocked_and_the_error_comes_first(tmp_path: Path) -> None:
     explanation = recorded(tmp_path / "trace.jsonl", config_of(SAMPLER, 2), to_the_dead_end)
-    assert (explanation.verdict, explanation.before) == (Verdict.STOPPED, Verdict.DEADLOCKED)
+    assert (explanation.verdict, explanation.before) == (RunVerdict.STOPPED, RunVerdict.DEADLOCKED)
     assert EXIT[explanation.verdict] == 1
     assert explanation.waits_for[0].startswith("the run was stopped after 0 steps: Deadlocked: the run can")
     assert "led here by what it answered to select" in explanation.waits_for[0]

@@ -15,7 +15,7 @@ from fsm.events import FailureKind
 from runtime.checkpoints.checkpoint import FORMAT, MANIFEST
 from runtime.cli.app import app
 from runtime.control.run_recorder import RunRecorder
-from runtime.explain.finding import Verdict
+from runtime.explain.finding import RunVerdict
 from runtime.files.durable import write_json
 from runtime.metrics.accumulator import StepMeter
 from runtime.report.collect import collect
@@ -128,8 +128,8 @@ def test_a_moment_before_the_end_is_explained_without_it(tmp_path: Path) -> None
         for record in open_trace(path).records()
         if isinstance(record, NoteRecord) and type(record.note) is RunEnded
     ]
-    assert explained_run(path, seq=ended.seq).verdict is Verdict.FAILED
-    assert explained_run(path, seq=ended.seq - 1).verdict is Verdict.HEALTHY
+    assert explained_run(path, seq=ended.seq).verdict is RunVerdict.FAILED
+    assert explained_run(path, seq=ended.seq - 1).verdict is RunVerdict.HEALTHY
 
 
 def test_an_interrupted_run_that_hung_says_what_it_hung_on_after_its_outcome(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_an_interrupted_run_that_hung_says_what_it_hung_on_after_its_outcome(tmp
         run.later(900.0)
         end(run, "interrupted")
     explanation = explained_run(path)
-    assert (explanation.verdict, explanation.before) == (Verdict.INTERRUPTED, Verdict.STALLED)
+    assert (explanation.verdict, explanation.before) == (RunVerdict.INTERRUPTED, RunVerdict.STALLED)
     assert explanation.waits_for[0] == "the run was interrupted after 0 steps"
     assert explanation.waits_for[1].startswith("before that it was stalled: step 0 has 0 selected")
     assert "prompt 1 (dispatch 1" in explanation.root
@@ -182,7 +182,7 @@ def test_a_stop_is_told_of_traces_that_have_no_record_of_the_end(tmp_path: Path)
         "in_order", 2, failure={"max_infra_attempts_per_prompt": 1, "max_consecutive_dropped_prompts": 0}
     )
     explanation = recorded(path, config, lambda run: run.world.drop(0, FailureKind.INFRA))
-    assert explanation.verdict is Verdict.STOPPED
+    assert explanation.verdict is RunVerdict.STOPPED
     assert explanation.waits_for[0].startswith("the run was stopped after 0 steps: BudgetExceeded: ")
     assert told("explain", str(path))[0] == EXIT_CODES["stopped"]
     assert replay(path).status == "stopped"

@@ -19,7 +19,7 @@ from runtime.cli.app import app
 from runtime.control.messages import Notice, StepDone
 from runtime.control.run_recorder import RunRecorder
 from runtime.explain.explanation import explain
-from runtime.explain.finding import Verdict
+from runtime.explain.finding import RunVerdict
 from runtime.explain.live import live_lines, standing_of_core
 from runtime.explain.remote import NotReachable, standing_of
 from runtime.launch.progress import open_progress
@@ -131,7 +131,7 @@ def test_the_recent_trace_of_a_run_explains_it_and_leaves_no_file(tmp_path: Path
         assert sent == []
         assert recorder.standing().ready == 1
         explanation = explain(open_trace(copy), outlook)
-        assert explanation.verdict is Verdict.HEALTHY
+        assert explanation.verdict is RunVerdict.HEALTHY
         assert explanation.situation.state == world.core.state
 
 

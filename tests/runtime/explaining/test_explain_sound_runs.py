@@ -10,9 +10,9 @@ from bookkeeping_helpers import config_of as small_config
 from bookkeeping_helpers import random_moves
 from explaining_helpers import config_of, explained_run, recorded, recording
 
-from runtime.explain.finding import Verdict
+from runtime.explain.finding import RunVerdict
 
-FINE = {Verdict.HEALTHY, Verdict.SLOW, Verdict.COMPLETED}
+FINE = {RunVerdict.HEALTHY, RunVerdict.SLOW, RunVerdict.COMPLETED}
 
 
 @pytest.mark.parametrize("sampler", ["in_order", "ready_first", "windowed", "weight_fifo"])
@@ -26,7 +26,7 @@ def test_a_sound_run_with_losses_is_fine_at_every_moment(tmp_path: Path, sampler
     for seq in range(3, last, 7):
         explanation = explained_run(path, seq=seq)
         assert explanation.verdict in FINE, (seq, explanation.waits_for, explanation.proof)
-    assert explained_run(path).verdict is Verdict.COMPLETED
+    assert explained_run(path).verdict is RunVerdict.COMPLETED
 
 
 def test_thousands_of_groups_in_flight_are_explained_in_seconds(tmp_path: Path) -> None:

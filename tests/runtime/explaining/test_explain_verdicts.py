@@ -20,7 +20,7 @@ from explaining_helpers import (
 from fsm.events import FailureKind
 from fsm.rules import on_event, own_moves
 from fsm.state import GroupClass
-from runtime.explain.finding import Verdict
+from runtime.explain.finding import RunVerdict
 from runtime.trace.notes import CallBegan, CallEnded, WorkerDied, WorkerStarted
 
 REPLACE = {"on_dropped_prompt": "replace"}
@@ -44,7 +44,7 @@ def test_a_weight_fifo_bucket_two_short_is_a_deadlock_whose_root_is_the_bucket(p
     with patch.object(on_event, "_replace_or_lose", restamped):
         explanation = recorded(path, config, drive)
     state = explanation.situation.state
-    assert explanation.verdict is Verdict.DEADLOCKED
+    assert explanation.verdict is RunVerdict.DEADLOCKED
     assert (state.tally.ready, state.tally.in_flight, state.pool.spares > 0) == (16, 0, True)
     assert "the oldest bucket, 0, can't be filled any more: 6 of 8" in explanation.root
     assert "nothing queued or in flight for it" in explanation.root
@@ -64,7 +64,7 @@ def test_a_loss_charged_to_no_step_is_a_deadlock_once_nothing_else_is_in_flight(
 
     with patch.object(on_event, "ask_charge", charged_to_none):
         explanation = recorded(path, config, drive)
-    assert explanation.verdict is Verdict.DEADLOCKED
+    assert explanation.verdict is RunVerdict.DEADLOCKED
     assert (explanation.step, explanation.selected, explanation.charged, explanation.size) == (0, 0, 0, 2)
     assert "the step waits for a group that was lost: prompt 1 (dispatch 1, for step 0" in explanation.root
     assert "34 s ago, given up on after infra failures: the world failed it; charged to no step" in explanation.root
@@ -83,7 +83,7 @@ def test_a_loss_charged_to_no_step_is_a_livelock_while_others_go_on(path: Path) 
 
     with patch.object(on_event, "ask_charge", charged_to_none):
         explanation = recorded(path, config, drive)
-    assert explanation.verdict is Verdict.LIVELOCKED
+    assert explanation.verdict is RunVerdict.LIVELOCKED
     assert "the step waits for a group that was lost: prompt" in explanation.root
     assert "filtered, all rewards 1; charged to no step" in explanation.root
     assert explanation.proof[0].startswith("of all ")
@@ -94,7 +94,7 @@ def test_a_buffer_below_the_streaming_minimum_is_a_deadlock_whose_root_is_the_bu
     """A4."""
     config = config_of("ready_first", 8, async_rl={"max_buffered_rollouts": 4})
     explanation = recorded(path, config, lambda run: run.commit(*run.in_flight()))
-    assert explanation.verdict is Verdict.DEADLOCKED
+    assert explanation.verdict is RunVerdict.DEADLOCKED
     assert "the buffer is full, below what selection needs: max_buffered_rollouts is 4" in explanation.root
     assert "8 eligible groups are needed" in explanation.root
     assert "max_buffered_rollouts" in explanation.advice
@@ -103,7 +103,7 @@ def test_a_buffer_below_the_streaming_minimum_is_a_deadlock_whose_root_is_the_bu
 def test_a_sampler_that_never_selects_is_named_with_what_was_ready(path: Path) -> None:
     config = config_of({"name": "custom", "target": "explaining_helpers:NeverSelects"}, 2)
     explanation = recorded(path, config, lambda run: run.commit(*run.in_flight()))
-    assert explanation.verdict is Verdict.DEADLOCKED
+    assert explanation.verdict is RunVerdict.DEADLOCKED
     name = "custom explaining_helpers:NeverSelects"
     assert f"sampler {name} selects none of the 4 groups that are ready" in explanation.root
     assert "4 start weight 0" in explanation.root
@@ -112,7 +112,7 @@ def test_a_sampler_that_never_selects_is_named_with_what_was_ready(path: Path) -
 def test_a_sampler_that_wants_more_than_it_is_asked_for_is_the_root_and_not_the_gate(path: Path) -> None:
     config = config_of({"name": "custom", "target": "explaining_helpers:AsksForTwice", "max_staleness_versions": 0}, 4)
     explanation = recorded(path, config, lambda run: run.commit(*run.in_flight()))
-    assert explanation.verdict is Verdict.DEADLOCKED
+    assert explanation.verdict is RunVerdict.DEADLOCKED
     name = "custom explaining_helpers:AsksForTwice"
     assert f"sampler {name} selects none of the 4 groups that are ready" in explanation.root
     assert any("takes none of 4 ready groups when it is asked for 4 to 4" in line for line in explanation.proof)
@@ -122,7 +122,7 @@ def test_a_gate_that_waits_for_a_version_of_the_step_itself_is_a_deadlock(path: 
     """A1."""
     config = config_of({"name": "custom", "target": "explaining_helpers:WaitsForTheNextVersion"}, 2)
     explanation = recorded(path, config, lambda run: run.later(5.0))
-    assert explanation.verdict is Verdict.DEADLOCKED
+    assert explanation.verdict is RunVerdict.DEADLOCKED
     assert "the gate is closed at dispatch index -1: it needs version 1, and the version is 0" in explanation.root
     assert "the version moves when step 0 closes, which waits for that batch" in explanation.root
 
@@ -153,7 +153,7 @@ def test_a_rollout_that_hangs_without_a_deadline_is_a_stall_whose_root_is_that_r
 
     explanation = recorded(path, config_of("in_order", 4), drive)
     [(prompt, _)] = [(r.attempt.prompt, r) for r in explanation.situation.vitals.rollouts.values()]
-    assert explanation.verdict is Verdict.STALLED
+    assert explanation.verdict is RunVerdict.STALLED
     assert f"prompt {prompt} (dispatch {prompt}, slot {prompt}, start weight" in explanation.root
     assert f"on generation-{prompt % 2} for 20 min" in explanation.root
     assert "rollouts that finished: usual are" in explanation.root
@@ -172,7 +172,7 @@ def test_a_rollout_that_hangs_beside_enough_others_stalls_nothing(path: Path) ->
         run.close()
 
     explanation = recorded(path, config_of({"name": "ready_first", "max_staleness_versions": 2}, 4), drive)
-    assert explanation.verdict in (Verdict.HEALTHY, Verdict.SLOW)
+    assert explanation.verdict in (RunVerdict.HEALTHY, RunVerdict.SLOW)
 
 
 def test_all_workers_dead_is_a_stall_since_when(path: Path) -> None:
@@ -184,7 +184,7 @@ def test_all_workers_dead_is_a_stall_since_when(path: Path) -> None:
         run.later(50.0)
 
     explanation = recorded(path, config_of("in_order", 4), drive)
-    assert explanation.verdict is Verdict.STALLED
+    assert explanation.verdict is RunVerdict.STALLED
     assert "all 2 generation workers are dead, the last for 50 s" in explanation.root
     assert "generation-0 for 60 s, killed by signal 9; generation-1 for 50 s, out of memory" in explanation.root
 
@@ -198,7 +198,7 @@ def test_one_dead_worker_of_two_is_no_stall(path: Path) -> None:
         run.note(WorkerDied("generation-1", "killed"))
         run.later(1.0)
 
-    assert recorded(path, config_of("in_order", 4), drive).verdict is Verdict.SLOW
+    assert recorded(path, config_of("in_order", 4), drive).verdict is RunVerdict.SLOW
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_a_call_that_is_not_answered_is_a_stall_with_its_step_and_age(path: Path
         run.later(900.0)
 
     explanation = recorded(path, config_of("in_order", 4), drive)
-    assert explanation.verdict is Verdict.STALLED
+    assert explanation.verdict is RunVerdict.STALLED
     assert root in explanation.root
     assert "usual are 1.0 s, at most 1.0 s of the last 2" in explanation.root
     assert "sync" not in call or explanation.step == 3
@@ -240,7 +240,7 @@ def test_a_run_that_filters_everything_is_starved_with_the_shares(path: Path) ->
             run.filter(run.in_flight()[0], correct=0 if number % 4 == 0 else 4)
 
     explanation = recorded(path, config, drive, num_prompts=1_000)
-    assert explanation.verdict is Verdict.STARVED
+    assert explanation.verdict is RunVerdict.STARVED
     assert "of the last 20 groups 75% are all right and 25% all wrong" in explanation.root
     assert "too easy" in explanation.advice
 
@@ -255,7 +255,7 @@ def test_a_search_that_was_given_up_is_starved(path: Path) -> None:
             run.filter(min(run.in_flight()), correct=0)
 
     explanation = recorded(path, config, drive)
-    assert (explanation.verdict, explanation.before) == (Verdict.STOPPED, Verdict.STARVED)
+    assert (explanation.verdict, explanation.before) == (RunVerdict.STOPPED, RunVerdict.STARVED)
     assert "the run was stopped after 0 steps: SearchExceeded" in explanation.waits_for[0]
     assert "100% all wrong" in explanation.root
 
@@ -268,7 +268,7 @@ def test_long_rollouts_and_nothing_wrong_is_slow_with_the_oldest_rollouts(path: 
 
     explanation = recorded(path, config_of("in_order", 4), drive)
     oldest = min(explanation.situation.vitals.rollouts)
-    assert explanation.verdict is Verdict.SLOW
+    assert explanation.verdict is RunVerdict.SLOW
     assert "the oldest rollouts, within the usual range: prompt" in explanation.root
     assert f"(dispatch {oldest}, " in explanation.root
     assert "usual are 10 min 3 s" in explanation.root
@@ -281,7 +281,7 @@ def test_a_run_whose_rollouts_are_young_is_healthy(path: Path) -> None:
         run.later(3.0)
 
     explanation = recorded(path, config_of("in_order", 4), drive)
-    assert explanation.verdict is Verdict.HEALTHY
+    assert explanation.verdict is RunVerdict.HEALTHY
     assert explanation.waits_for[0].startswith("step 3 has 0 selected and 0 charged of 4 and waits for 4 more")
 
 
@@ -301,7 +301,7 @@ def test_a_run_that_is_over_is_completed_and_says_which_limit_ended_it(
 
     config = config_of("in_order", 4, grpo={"max_num_steps": max_num_steps})
     explanation = recorded(path, config, drive, num_prompts=8)
-    assert explanation.verdict is Verdict.COMPLETED
+    assert explanation.verdict is RunVerdict.COMPLETED
     steps = max_num_steps or 2
     assert explanation.root == f"the run is completed after {steps} steps and waits for nothing: {ended_by}"
 
@@ -317,7 +317,7 @@ def test_a_run_that_the_watchdog_stopped_is_explained_as_it_was_before(path: Pat
         assert run.world.over
 
     explanation = recorded(path, config, drive)
-    assert (explanation.verdict, explanation.before) == (Verdict.STOPPED, Verdict.DEADLOCKED)
+    assert (explanation.verdict, explanation.before) == (RunVerdict.STOPPED, RunVerdict.DEADLOCKED)
     assert explanation.waits_for[0].startswith("the run was stopped after 0 steps: Stalled: no group finished")
     assert explanation.waits_for[1].startswith("before that it was deadlocked: step 0 has 0 selected")
     assert explanation.proof
@@ -333,10 +333,10 @@ def test_an_earlier_moment_is_explained_as_it_was(path: Path) -> None:
         run.commit(*others)
         run.later(1_200.0)
         run.commit(first)
-    assert explained_run(path).verdict is Verdict.HEALTHY
-    assert explained_run(path, seq=seq - 1).verdict is Verdict.HEALTHY
+    assert explained_run(path).verdict is RunVerdict.HEALTHY
+    assert explained_run(path, seq=seq - 1).verdict is RunVerdict.HEALTHY
     then = explained_run(path, unix_s=BEGAN_UNIX_S + 900.0)
-    assert then.verdict is Verdict.STALLED
+    assert then.verdict is RunVerdict.STALLED
     assert f"prompt {first} " in then.root
 
 
@@ -351,7 +351,7 @@ def test_a_move_that_was_due_and_not_made_is_named(path: Path) -> None:
     ):
         run.later(1.0)
     explanation = explained_run(path)
-    assert explanation.verdict is Verdict.DEADLOCKED
+    assert explanation.verdict is RunVerdict.DEADLOCKED
     assert "the core did not make a move that was due: BatchAdmitted" in explanation.root
 
 
@@ -365,6 +365,6 @@ def test_what_holds_a_step_up_is_looked_for_among_its_own_groups(path: Path) -> 
 
     explanation = recorded(path, config_of("in_order", 4), drive)
     own = GroupClass(target_step=2)
-    assert explanation.verdict is Verdict.SLOW
+    assert explanation.verdict is RunVerdict.SLOW
     assert f"(for step {own.target_step}, start weight" in explanation.waits_for[1]
     assert "step 3" not in explanation.waits_for[1]

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from ray_helpers import ON_POLICY, adds_up, kill_actor, metrics_of, run, settings_of
 
-from fsm.core import Transition
+from fsm.core import AppliedEvent
 from fsm.effects import TrainChunk
 from fsm.events import GroupFailed, GroupFinished
 from runtime.control.messages import Message, Notice, StepDone
 from runtime.explain.explanation import explain
-from runtime.explain.finding import Verdict
+from runtime.explain.finding import RunVerdict
 from runtime.naming import missing_resources
 from runtime.trace.notes import Note, RunEnded, WorkerDied, WorkerStarted
 from runtime.trace.reader import open_trace
@@ -23,7 +23,7 @@ from specs.checker.closing import outlook
 N = 4
 
 
-def events_of(trace: Path) -> list[Transition]:
+def events_of(trace: Path) -> list[AppliedEvent]:
     return [record.transition for record in open_trace(trace).records() if isinstance(record, TransitionRecord)]
 
 
@@ -186,7 +186,7 @@ def test_an_interrupted_run_leaves_a_checkpoint_and_goes_on_from_it(model: Path,
     assert first.checkpoint is not None
     assert first.trace is not None
     explanation = explain(open_trace(first.trace), outlook)
-    assert explanation.verdict is Verdict.INTERRUPTED
+    assert explanation.verdict is RunVerdict.INTERRUPTED
     kept = (str(first.checkpoint), str(first.model))
     assert explanation.situation.ended == RunEnded("interrupted", None, len(first.closed), *kept)
     assert f"--resume goes on from {first.checkpoint}" in explanation.advice

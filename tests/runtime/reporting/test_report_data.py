@@ -24,7 +24,7 @@ from runtime.report.collect import Collected, collect, rows_of
 from runtime.report.columns import NOT_YET, Columns
 from runtime.report.counters import Counters
 from runtime.report.lanes import lanes_of
-from runtime.report.phases import CAUSES, ENDINGS, Cause
+from runtime.report.phases import CAUSES, ENDINGS, WaitCause
 from runtime.report.steps import STALENESS_SHOWN
 from runtime.report.texts import LONGEST, MOST, Texts
 from runtime.trace.files import TraceUnreadable, make_header
@@ -144,7 +144,7 @@ def test_a_wait_that_goes_on_and_a_closed_gate_are_told(tmp_path: Path) -> None:
     [wait] = list(rows_of(told.phases.waits))
     assert wait["gate"] == 9000
     assert ENDINGS[int(wait["ended_by"])] == "it goes on"
-    assert len(CAUSES) == len(Cause)
+    assert len(CAUSES) == len(WaitCause)
 
 
 def test_a_dump_without_its_beginning_is_put_right_by_its_snapshot(tmp_path: Path) -> None:

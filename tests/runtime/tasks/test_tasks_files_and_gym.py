@@ -15,7 +15,7 @@ import pytest
 from runtime.actors.reward_worker import RewardWorker
 from runtime.checkpoints.origin import origin_of
 from runtime.settings import load_settings
-from runtime.tasks.base import Fault, JudgedTask, Scored
+from runtime.tasks.base import JudgedTask, Scored, VerdictFault
 from runtime.tasks.config import DataConfig
 from runtime.tasks.errors import TaskError
 from runtime.tasks.jsonl import say_split
@@ -127,7 +127,9 @@ def test_reading_the_prompts_does_not_import_the_verifier(tmp_path: Path, monkey
 def test_a_fault_is_blamed_on_verifier_file_line_prompt_and_completion(tmp_path: Path) -> None:
     path = write(tmp_path / "d.jsonl", ["", {"prompt": "2 =", "answer": "2"}])
     task = load(path, data={"held_out_fraction": 0.0}, verifier="my_verifiers:strict")
-    said = task.blame(0, ["two"], Fault("raised ValueError: two (my_verifiers.py:2 in strict)", "make it return 0.0"))
+    said = task.blame(
+        0, ["two"], VerdictFault("raised ValueError: two (my_verifiers.py:2 in strict)", "make it return 0.0")
+    )
     assert said == (
         f"{path}:2: verifier 'my_verifiers:strict' raised ValueError: two (my_verifiers.py:2 in strict) for the "
         "completion 'two' of the prompt '2 =' with the answer '2'; make it return 0.0"

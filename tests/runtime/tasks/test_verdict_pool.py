@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.tasks.base import Fault
+from runtime.tasks.base import VerdictFault
 from runtime.tasks.judges import FunctionJudge, Verdict
 from runtime.tasks.verdicts import pool as pools
 from runtime.tasks.verdicts.pool import PoolSize, VerdictPool
@@ -54,10 +54,10 @@ def rated(
     threads: int = 4,
     timeout_s: float = 60.0,
     target: str = "hostile_verifiers:deed",
-) -> list[Verdict | Fault]:
+) -> list[Verdict | VerdictFault]:
     """All at once."""
 
-    async def scenario() -> list[Verdict | Fault]:
+    async def scenario() -> list[Verdict | VerdictFault]:
         pool = VerdictPool(FunctionJudge(target, 1.0), PoolSize(processes, threads), timeout_s)
         try:
             return await asyncio.gather(*(pool.rate((word, "answer")) for word in words))
@@ -96,7 +96,7 @@ NAMES_ITS_LINE = {"exits", "sys.exit", "segfaults", "aborts", "raises", "interru
 def test_a_fault_is_told_of_its_own_verdict_and_the_neighbours_have_theirs(word: str, threads: int) -> None:
     answers = rated(["waits", word, "waits", "good", "waits"], processes=1, threads=threads)
     fault = answers.pop(1)
-    assert isinstance(fault, Fault)
+    assert isinstance(fault, VerdictFault)
     assert FAULTS[word] in fault.happened
     assert fault.remedy
     if word in NAMES_ITS_LINE:
@@ -110,7 +110,7 @@ def test_a_verdict_that_hangs_is_late_alone_and_the_line_is_named(word: str, thr
     words = ["waits", word, *["waits", "good"] * 8]
     answers = rated(words, processes=1, threads=threads, timeout_s=6.0)
     fault = answers.pop(1)
-    assert isinstance(fault, Fault)
+    assert isinstance(fault, VerdictFault)
     assert "gave no verdict within data.task.verdict_timeout_s = 6 s (" in fault.happened
     assert "hostile_verifiers.py:" in fault.happened
     assert answers == [HALF, *[HALF, GOOD] * 8]
@@ -136,16 +136,16 @@ def test_a_process_with_a_runaway_regular_expression_is_given_up_long_before_the
 
 def test_what_waits_behind_a_runaway_regular_expression_is_made_after_its_deadline() -> None:
     fault, other = rated(["regex", "good"], processes=1, threads=4, timeout_s=4.0)
-    assert isinstance(fault, Fault)
+    assert isinstance(fault, VerdictFault)
     assert other == GOOD
 
 
 def test_everything_at_once_costs_each_its_own_verdict() -> None:
     words = [*FAULTS, "sleeps", "regex", *["good"] * 10, *["waits"] * 10, "prints", "starts-a-thread", "forks"]
     answers = dict(zip([f"{at} {word}" for at, word in enumerate(words)], rated(words, timeout_s=10.0), strict=True))
-    failed = {key.split()[1] for key, answer in answers.items() if isinstance(answer, Fault)}
+    failed = {key.split()[1] for key, answer in answers.items() if isinstance(answer, VerdictFault)}
     assert failed == {*FAULTS, "sleeps", "regex"}
-    assert all(answer in (GOOD, HALF) for answer in answers.values() if not isinstance(answer, Fault))
+    assert all(answer in (GOOD, HALF) for answer in answers.values() if not isinstance(answer, VerdictFault))
 
 
 @pytest.mark.parametrize("threads", [1, 4])
@@ -157,7 +157,7 @@ def test_what_is_no_fault_of_the_verdict_costs_nothing(word: str, threads: int) 
 def test_an_interrupt_of_the_main_thread_harms_only_a_verdict_that_runs_there() -> None:
     assert rated(["interrupts-main", "good", "waits"], threads=4) == [GOOD, GOOD, HALF]
     fault, *others = rated(["interrupts-main", "good", "waits"], processes=1, threads=1)
-    assert isinstance(fault, Fault)
+    assert isinstance(fault, VerdictFault)
     assert "KeyboardInterrupt" in fault.happened
     assert others == [GOOD, HALF]
 
@@ -183,7 +183,7 @@ def test_the_processes_import_nothing_heavy() -> None:
 def test_one_verdict_a_process_has_the_main_thread_and_its_alarms() -> None:
     assert rated(["alarm"] * 4, threads=1) == [GOOD] * 4
     [fault] = rated(["alarm"], threads=2)
-    assert isinstance(fault, Fault)
+    assert isinstance(fault, VerdictFault)
     assert "main thread" in fault.happened
     assert "cluster.reward_threads" in fault.remedy
 
@@ -228,7 +228,7 @@ def test_a_module_that_cannot_be_loaded_is_told_of_every_verdict(
     if "sleep" in text:
         monkeypatch.setattr(pools, "LOADING_S", 5.0)
     for answer in rated(["good"] * 3, target="broken_verifiers:verify", timeout_s=2.0):
-        assert isinstance(answer, Fault)
+        assert isinstance(answer, VerdictFault)
         assert says in answer.happened
         assert "could not be loaded" in answer.happened
         if says.endswith("("):
@@ -237,12 +237,12 @@ def test_a_module_that_cannot_be_loaded_is_told_of_every_verdict(
 
 def test_many_that_kill_their_process_leave_the_others_their_verdicts() -> None:
     answers = rated([*["is-killed"] * 12, *["exits"] * 12, *["waits"] * 6], processes=2, threads=16)
-    assert all(isinstance(answer, Fault) for answer in answers[:24])
+    assert all(isinstance(answer, VerdictFault) for answer in answers[:24])
     assert answers[24:] == [HALF] * 6
 
 
 def test_a_case_that_cannot_be_sent_is_told() -> None:
-    async def scenario() -> Verdict | Fault:
+    async def scenario() -> Verdict | VerdictFault:
         pool = VerdictPool(FunctionJudge("hostile_verifiers:deed", 1.0), PoolSize(1, 1), 60.0)
         try:
             return await pool.rate((lambda: 0, ""))
@@ -250,7 +250,7 @@ def test_a_case_that_cannot_be_sent_is_told() -> None:
             await pool.close()
 
     fault = asyncio.run(scenario())
-    assert isinstance(fault, Fault)
+    assert isinstance(fault, VerdictFault)
     assert "cannot be sent the case" in fault.happened
 
 

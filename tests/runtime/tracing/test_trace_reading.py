@@ -13,7 +13,7 @@ from bookkeeping_helpers import random_moves
 from tracing_helpers import SAMPLERS, open_for, recorded_run, traced_world
 from typer.testing import CliRunner
 
-from fsm.core import Core, Transition
+from fsm.core import AppliedEvent, Core
 from fsm.effects import StartRollout
 from fsm.events import FailureKind, GroupFailed, GroupFinished
 from fsm.state import State
@@ -208,7 +208,7 @@ def test_a_state_that_differs_at_a_snapshot_and_a_refused_event_are_differences(
     with open_for(tmp_path / "other.jsonl") as trace:
         core = traced_world(trace, "in_order", 24).core
         attempt = core.book.attempt(next(iter(core.book.roster.in_flight.values())))
-        trace.observe(Transition(GroupFinished(attempt._replace(dispatch=99), False), (), ()), core)
+        trace.observe(AppliedEvent(GroupFinished(attempt._replace(dispatch=99), False), (), ()), core)
     refused = replay(tmp_path / "other.jsonl").difference
     assert refused is not None
     assert "refused, LateAnswer" in refused.today

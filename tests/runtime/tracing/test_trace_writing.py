@@ -17,7 +17,7 @@ from bookkeeping_helpers import config_of, random_moves
 from tracing_helpers import SAMPLERS, open_for, recorded_run, traced_world, write_until_killed
 
 from fsm import effects, events
-from fsm.core import Transition
+from fsm.core import AppliedEvent
 from fsm.effects import ClearRows, SelectedGroup, StartRollout, Stopped, TrainChunk
 from fsm.errors import BelowFloor
 from fsm.events import Attempt, Begin, FailureKind, GroupFailed, GroupFinished, GroupRecord
@@ -37,7 +37,7 @@ A = Attempt(5, 9, 1)
 C = GroupClass(3, -1, 2, 1, 0)
 
 
-def transitions_of(path: Path) -> list[Transition]:
+def transitions_of(path: Path) -> list[AppliedEvent]:
     return [record.transition for record in open_trace(path).records() if isinstance(record, TransitionRecord)]
 
 
@@ -60,7 +60,7 @@ def test_the_header_says_under_what_the_run_was_made_and_what_the_codes_mean(tmp
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_every_transition_comes_back_as_it_was_with_its_times(tmp_path: Path, sampler: str) -> None:
-    seen: list[Transition] = []
+    seen: list[AppliedEvent] = []
     with open_for(tmp_path / "trace.jsonl", sampler) as trace:
         observe = trace.observe
         trace.observe = lambda transition, core: (seen.append(transition), observe(transition, core))[1]  # type: ignore[method-assign]
@@ -231,12 +231,12 @@ def test_a_trace_that_cannot_be_written_says_so_at_the_next_event_and_at_close(t
     trace.flush()
     assert trace._file is not None
     trace._file.close()
-    trace.note(notes.LateAnswer())
+    trace.note(notes.AnswerWasLate())
     until = time.monotonic() + 10
     while trace._failure is None and time.monotonic() < until:
         time.sleep(0.01)
     with pytest.raises(TraceFailed, match=r"could not be written .* free its disk"):
-        trace.observe(Transition(Begin(), (), ()), world.core)
+        trace.observe(AppliedEvent(Begin(), (), ()), world.core)
     with pytest.raises(TraceFailed):
         trace.close()
 
@@ -245,7 +245,7 @@ def test_a_closed_trace_refuses_further_records(tmp_path: Path) -> None:
     trace = open_for(tmp_path / "trace.jsonl")
     trace.close()
     with pytest.raises(TraceFailed, match="is closed and takes no LateAnswer"):
-        trace.note(notes.LateAnswer())
+        trace.note(notes.AnswerWasLate())
 
 
 @pytest.mark.parametrize("enabled", [True, False])

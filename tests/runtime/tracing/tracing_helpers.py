@@ -9,7 +9,7 @@ from typing import Any
 
 from bookkeeping_helpers import config_of, random_moves
 
-from fsm.core import Core, Transition
+from fsm.core import AppliedEvent, Core
 from runtime.trace.config import TraceConfig
 from runtime.trace.files import make_header
 from runtime.trace.writer import Trace
@@ -28,7 +28,7 @@ def traced_world(
         cores.append(Core(*given, **named))
         return cores[-1]
 
-    def observe(transition: Transition) -> None:
+    def observe(transition: AppliedEvent) -> None:
         seq = trace.records
         trace.observe(transition, cores[-1])
         if then is not None:

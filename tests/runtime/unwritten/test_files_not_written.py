@@ -40,7 +40,7 @@ from runtime.settings import load_settings
 from runtime.trace.config import TraceConfig
 from runtime.trace.files import make_header
 from runtime.trace.moment import state_at
-from runtime.trace.notes import LateAnswer, NotWritten
+from runtime.trace.notes import AnswerWasLate, NotWritten
 from runtime.trace.reader import open_trace
 from runtime.trace.records import NoteRecord
 from runtime.trace.replay import replay
@@ -189,7 +189,7 @@ def test_a_part_that_can_t_be_compressed_stays_as_it_is(tmp_path: Path) -> None:
 def test_a_trace_that_nobody_is_told_of_raises(tmp_path: Path) -> None:
     trace = open_for(tmp_path / "trace.jsonl")
     with files_up_to(10):
-        trace.note(LateAnswer())
+        trace.note(AnswerWasLate())
         with pytest.raises(TraceFailed, match="File too large"):
             trace.flush()
     with pytest.raises(TraceFailed):

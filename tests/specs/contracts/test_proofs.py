@@ -3,7 +3,7 @@
 import pytest
 
 from fsm.machines.catalog import ALL_TABLES
-from specs.evidence.contracts.obligation import Verdict
+from specs.evidence.contracts.obligation import ProofVerdict
 from specs.evidence.contracts.prove import HARMLESS, cases, prove_all, prove_one, refute, refute_all
 
 SLOW = (" is unambiguous", " is complete", "= 55%", "failed_attempts = 2", "failed_attempts = 5")
@@ -40,11 +40,11 @@ def test_every_guard_of_every_rule_is_dropped_in_some_twin() -> None:
 @pytest.mark.parametrize("name", QUICK)
 def test_an_obligation_is_confirmed_and_its_first_wrong_twin_refuted(name: str) -> None:
     proof = prove_one(name)
-    assert proof.verdict is Verdict.CONFIRMED, proof
+    assert proof.verdict is ProofVerdict.CONFIRMED, proof
     assert proof.implements == cases()[name].obligation.implements
     number = next(i for i, twin in enumerate(cases()[name].twins) if (name, twin.fault) not in HARMLESS)
     refutation = refute(name, number)
-    assert refutation.verdict is Verdict.REFUTED, refutation
+    assert refutation.verdict is ProofVerdict.REFUTED, refutation
     assert refutation.counterexample, "a refutation without arguments shows nothing"
 
 
@@ -53,7 +53,7 @@ def test_a_fault_that_is_said_to_be_harmless_is_one(name: str, fault: str) -> No
     """A reason that no longer holds would excuse a twin that should be refuted."""
     [number] = [i for i, twin in enumerate(cases()[name].twins) if twin.fault == fault]
     refutation = refute(name, number)
-    assert refutation.verdict is Verdict.CONFIRMED
+    assert refutation.verdict is ProofVerdict.CONFIRMED
     assert refutation.is_as_expected
 
 

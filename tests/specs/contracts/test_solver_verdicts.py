@@ -9,7 +9,7 @@ import pytest
 from fsm.machines.catalog import ALL_TABLES
 from specs.evidence.contracts import __main__ as command
 from specs.evidence.contracts import prove as proving
-from specs.evidence.contracts.obligation import Case, Obligation, Twin, Verdict
+from specs.evidence.contracts.obligation import Obligation, ProofCase, ProofVerdict, WrongTwin
 from specs.evidence.contracts.rules import keeps
 from specs.evidence.contracts.solver import challenge, prove
 
@@ -20,30 +20,30 @@ def obligation(
     return Obligation("trial", "a trial", ("L5",), dict.fromkeys(arguments.split(), int), applies, holds)
 
 
-def verdict_of(subject: Obligation, timeout_s: float = 20.0) -> Verdict:
+def verdict_of(subject: Obligation, timeout_s: float = 20.0) -> ProofVerdict:
     return prove(subject, per_condition_timeout=timeout_s).verdict
 
 
 def test_what_follows_is_confirmed() -> None:
-    assert verdict_of(obligation(lambda size, charged: size - charged + charged == size)) is Verdict.CONFIRMED
+    assert verdict_of(obligation(lambda size, charged: size - charged + charged == size)) is ProofVerdict.CONFIRMED
 
 
 def test_a_single_exception_among_all_integers_is_found_and_named() -> None:
     proof = prove(obligation(lambda size, charged: size != 123_456 or charged != -7), per_condition_timeout=20.0)
-    assert proof.verdict is Verdict.REFUTED
+    assert proof.verdict is ProofVerdict.REFUTED
     assert proof.counterexample == "size=123456, charged=-7"
 
 
 def test_what_assumes_the_impossible_is_vacuous_instead_of_proven() -> None:
-    assert verdict_of(obligation(lambda *_: True, lambda size, charged: size < charged < size)) is Verdict.VACUOUS
+    assert verdict_of(obligation(lambda *_: True, lambda size, charged: size < charged < size)) is ProofVerdict.VACUOUS
 
 
 def test_an_exception_in_the_claim_or_in_what_is_assumed_is_no_proof() -> None:
     def divides(size: int, charged: int) -> bool:
         return size // charged * charged <= size or charged < 0
 
-    assert verdict_of(obligation(divides)) is Verdict.RAISED
-    assert verdict_of(obligation(lambda *_: True, divides)) is Verdict.RAISED
+    assert verdict_of(obligation(divides)) is ProofVerdict.RAISED
+    assert verdict_of(obligation(lambda *_: True, divides)) is ProofVerdict.RAISED
 
 
 def test_what_the_time_does_not_suffice_for_is_unknown() -> None:
@@ -51,7 +51,7 @@ def test_what_the_time_does_not_suffice_for_is_unknown() -> None:
         return min(given) <= max(given)
 
     many = obligation(terms, arguments=" ".join(f"groups_{number}" for number in range(12)))
-    assert verdict_of(many, timeout_s=0.3) is Verdict.UNKNOWN
+    assert verdict_of(many, timeout_s=0.3) is ProofVerdict.UNKNOWN
 
 
 def test_a_twin_that_raises_does_not_count_as_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,9 +59,9 @@ def test_a_twin_that_raises_does_not_count_as_refuted(monkeypatch: pytest.Monkey
         raise ZeroDivisionError
 
     right = obligation(lambda *_: True)
-    seeded(monkeypatch, Case(right, (Twin("it raises", replace(right, holds=raises)),)))
+    seeded(monkeypatch, ProofCase(right, (WrongTwin("it raises", replace(right, holds=raises)),)))
     [refutation] = proving.refute_all()
-    assert refutation.verdict is Verdict.RAISED
+    assert refutation.verdict is ProofVerdict.RAISED
     assert not refutation.is_as_expected
 
 
@@ -77,11 +77,11 @@ def test_an_invariant_that_a_rule_does_not_keep_is_refuted_through_its_table() -
     stricter.__annotations__ = get_type_hints(holds)
     broken = replace(table, invariant=stricter)
     proof = challenge(keeps(broken, rule), per_condition_timeout=20.0)
-    assert proof.verdict is Verdict.REFUTED
+    assert proof.verdict is ProofVerdict.REFUTED
     assert proof.counterexample.startswith("status=closed")
 
 
-def seeded(monkeypatch: pytest.MonkeyPatch, *all_cases: Case) -> None:
+def seeded(monkeypatch: pytest.MonkeyPatch, *all_cases: ProofCase) -> None:
     found = {case.obligation.name: case for case in all_cases}
     monkeypatch.setattr(proving, "cases", lambda: found)
 
@@ -93,13 +93,13 @@ FALSE = obligation(lambda size, charged: size >= charged)
 @pytest.mark.parametrize(
     ("case", "exit_code"),
     [
-        pytest.param(Case(TRUE, (Twin("a fault", FALSE),)), 0, id="all is as it must be"),
-        pytest.param(Case(FALSE, (Twin("a fault", FALSE),)), 1, id="an obligation is refuted"),
-        pytest.param(Case(TRUE, (Twin("a fault", TRUE),)), 1, id="a wrong twin is confirmed"),
+        pytest.param(ProofCase(TRUE, (WrongTwin("a fault", FALSE),)), 0, id="all is as it must be"),
+        pytest.param(ProofCase(FALSE, (WrongTwin("a fault", FALSE),)), 1, id="an obligation is refuted"),
+        pytest.param(ProofCase(TRUE, (WrongTwin("a fault", TRUE),)), 1, id="a wrong twin is confirmed"),
     ],
 )
 def test_the_command_fails_unless_all_is_confirmed_and_every_twin_refuted(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], case: Case, exit_code: int
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], case: ProofCase, exit_code: int
 ) -> None:
     seeded(monkeypatch, case)
     assert command.main(jobs=1) == exit_code
