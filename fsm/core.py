@@ -41,7 +41,7 @@ from fsm.machines.drive import Drive
 from fsm.machines.table import Fire
 from fsm.machines.trainer import TrainerState
 from fsm.rules import on_event, own_moves
-from fsm.rules.changes import Move, RunStopped
+from fsm.rules.changes import Change, RunStopped
 from fsm.rules.laws import Laws, laws_of
 from fsm.rules.on_event import Done
 from fsm.rules.outlook import WHAT_LED_HERE, DeadEnd, dead_end, is_dead_end
@@ -54,7 +54,7 @@ class AppliedEvent(NamedTuple):
     """One applied event, as the observer sees it."""
 
     event: Event
-    moves: tuple[Move, ...]
+    changes: tuple[Change, ...]
     effects: tuple[Effect, ...]
 
 

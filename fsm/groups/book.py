@@ -22,7 +22,7 @@ from fsm.errors import InvariantBroken
 from fsm.events import Attempt
 from fsm.groups.roster import Group, Roster
 from fsm.rules import changes
-from fsm.rules.changes import Move
+from fsm.rules.changes import Change
 from fsm.samplers.protocol import optional
 from fsm.state import NONE
 
@@ -60,7 +60,7 @@ class Book:
             for group in groups
         ]
 
-    def carry(self, move: Move, subject: Group | None, delay_s: float) -> list[Effect]:
+    def carry(self, move: Change, subject: Group | None, delay_s: float) -> list[Effect]:
         """Carry out one move. `subject` is the event's group, `delay_s` its backoff where it is retried."""
         match move:
             case changes.GroupCommitted(after=after):
@@ -107,7 +107,7 @@ class Book:
             case _:
                 return self._carry_failure(move, _the(subject), delay_s)
 
-    def _carry_failure(self, move: Move, group: Group, delay_s: float) -> list[Effect]:
+    def _carry_failure(self, move: Change, group: Group, delay_s: float) -> list[Effect]:
         """The moves that a failed, filtered or unreadable group makes."""
         match move:
             case changes.RetryWaits(kind=kind, after=after, backs_off=backs_off):

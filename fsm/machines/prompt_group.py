@@ -169,7 +169,7 @@ def _mover(event: str, source: GroupState, dest: GroupState) -> Callable[[Tally,
     return move
 
 
-MOVE: dict[str, Callable[[Tally, int], Tally]] = {
+TRANSFER: dict[str, Callable[[Tally, int], Tally]] = {
     rule.event: _mover(rule.event, GroupState(rule.sources[0]), GroupState(rule.dest))
     for rule in PROMPT_GROUP.rules
     if len(rule.sources) == 1

@@ -87,7 +87,7 @@ class Table(Generic[V, C]):
     """Per event: what must be the case for it, in one clause."""
     invariant: Callable[[V, C], bool]
     """What every rule keeps true of a value; one proof obligation a rule."""
-    moves: Mapping[tuple[str, IntEnum], tuple[Rule[V, C], ...]] = field(init=False, repr=False)
+    by_event: Mapping[tuple[str, IntEnum], tuple[Rule[V, C], ...]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Index the rules by event and source, and refuse a table with a gap or an ambiguous name."""
@@ -103,7 +103,7 @@ class Table(Generic[V, C]):
         for rule in self.rules:
             for source in rule.sources:
                 index[rule.event, source] += (rule,)
-        object.__setattr__(self, "moves", index)
+        object.__setattr__(self, "by_event", index)
 
 
 class Fire(Protocol):
@@ -115,7 +115,7 @@ class Fire(Protocol):
 
 def enabled(table: Table[V, C], event: str, value: V, context: C) -> Rule[V, C] | None:
     """The rule that `event` would take, or None where the event is refused."""
-    for rule in table.moves[event, value.status]:
+    for rule in table.by_event[event, value.status]:
         for guard in rule.guards:
             if not guard(value, context):
                 break

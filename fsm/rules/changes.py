@@ -192,7 +192,7 @@ class RunStopped(NamedTuple):
     error: EvenstepError
 
 
-Move = (
+Change = (
     PromptsHeldBack
     | BatchAdmitted
     | GateMoved
@@ -221,7 +221,7 @@ Move = (
     | RunStopped
 )
 
-RULES: Mapping[type[Move], tuple[str, ...]] = {
+RULES: Mapping[type[Change], tuple[str, ...]] = {
     PromptsHeldBack: ("P1", "A5"),
     BatchAdmitted: ("A1", "A2", "D3", "P2"),
     GateMoved: ("A1", "A3", "A6"),

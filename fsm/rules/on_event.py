@@ -11,14 +11,14 @@ from collections.abc import Callable
 from fsm.errors import BudgetExceeded, EvenstepError, SamplerError
 from fsm.events import FailureKind
 from fsm.machines.admission_gate import ADMISSION_GATE, GateContext
-from fsm.machines.prompt_group import MOVE, Tally
+from fsm.machines.prompt_group import TRANSFER, Tally
 from fsm.machines.shortfall_ledger import SHORTFALL_LEDGER, ShortfallLedger
 from fsm.machines.source import SOURCE, Source
 from fsm.machines.spare_pool import SPARE_POOL
 from fsm.machines.step_assembly import STEP_ASSEMBLY, want
 from fsm.machines.trainer import TRAINER, TrainerContext
 from fsm.rules import changes
-from fsm.rules.changes import Move
+from fsm.rules.changes import Change
 from fsm.rules.laws import Laws, ledger_context, pool_context, source_context, step_context
 from fsm.rules.own_moves import stop
 from fsm.rules.sampler_calls import ask_abort, ask_charge
@@ -26,7 +26,7 @@ from fsm.state import NONE, Budgets, Counts, GroupClass, Queue, State, assemblin
 from fsm.values import pages
 from fsm.values.evolve import evolver
 
-Done = tuple[State, list[Move]]
+Done = tuple[State, list[Change]]
 
 _with_running = evolver(State, "running")
 _with_answer_kept = evolver(State, "ready", "budgets", "tally")
@@ -42,7 +42,7 @@ _with_chunk_over = evolver(State, "trainer", "chunk", "accumulated")
 _with_step_closed = evolver(State, "trainer", "ledgers", "filtered", "accumulated", "tally")
 _with_step = evolver(State, "step")
 _with_trainer = evolver(State, "trainer")
-_committed = MOVE["commit"]
+_committed = TRANSFER["commit"]
 
 
 def leave(state: State, group_class: GroupClass) -> State:
@@ -84,7 +84,7 @@ def filter_left(state: State, laws: Laws, group_class: GroupClass) -> Done:
         stamp = group_class.target_step
         step = assembling_step(state, laws.limits) if stamp == NONE else stamp
         filtered = pages.add(filtered, step, 1)
-    state = _with_answer_filtered(state, filtered, _answered(state.budgets), MOVE["filter"](state.tally, 1))
+    state = _with_answer_filtered(state, filtered, _answered(state.budgets), TRANSFER["filter"](state.tally, 1))
     state, followed = _replace_or_lose(state, laws, group_class)
     return state, [changes.GroupFiltered(group_class), *followed]
 
@@ -123,8 +123,8 @@ def give_up(state: State, laws: Laws, group_class: GroupClass, kind: FailureKind
 
 def give_up_left(state: State, laws: Laws, group_class: GroupClass, kind: FailureKind, error: str) -> Done:
     """The rest of `give_up`."""
-    state = _with_tally(state, MOVE["drop"](state.tally, 1))
-    dropped: list[Move] = [changes.GroupDropped(group_class, kind)]
+    state = _with_tally(state, TRANSFER["drop"](state.tally, 1))
+    dropped: list[Change] = [changes.GroupDropped(group_class, kind)]
     state, over = _spend_budget(state, laws, kind, error)
     if over:
         return state, dropped + over
@@ -137,9 +137,9 @@ def fail_claim(state: State, laws: Laws, group_class: GroupClass, error: str) ->
     state = state._replace(
         chunk=pages.add(state.chunk, group_class, -1),
         step=laws.fire(STEP_ASSEMBLY, "claim_failed", state.step, step_context(state, laws, 1)),
-        tally=MOVE["claim_failed"](state.tally, 1),
+        tally=TRANSFER["claim_failed"](state.tally, 1),
     )
-    failed: list[Move] = [changes.ClaimFailed(group_class)]
+    failed: list[Change] = [changes.ClaimFailed(group_class)]
     state, over = _spend_budget(state, laws, FailureKind.INFRA, error)
     if over:
         return state, failed + over
@@ -174,7 +174,7 @@ def _replace_or_lose(state: State, laws: Laws, group_class: GroupClass) -> Done:
         return _lose(state, laws, group_class)
     target_step, bucket, _, replacements, label = group_class
     spare = GroupClass(target_step, bucket, NONE, replacements + 1, label)
-    tally = MOVE["replace"](state.tally, 1)
+    tally = TRANSFER["replace"](state.tally, 1)
     pool = laws.fire(SPARE_POOL, "draw", state.pool, pool_context(state, laws, 1))
     waiting = pages.add(state.waiting, spare, 1)
     replaced = _with_spare(state, pool, waiting, tally._replace(replaced=tally.replaced + 1))
@@ -223,9 +223,9 @@ def close_step(state: State, laws: Laws) -> Done:
     if pages.get(filtered, step, 0):
         filtered = pages.drop(filtered, step)
     trainer = laws.fire(TRAINER, "step_finished", state.trainer, TrainerContext())
-    state = _with_step_closed(state, trainer, ledgers, filtered, (), MOVE["train"](state.tally, selected))
+    state = _with_step_closed(state, trainer, ledgers, filtered, (), TRANSFER["train"](state.tally, selected))
     state = _with_step(state, laws.fire(STEP_ASSEMBLY, "next", closed, step_context(state, laws)))
-    done: list[Move] = [changes.StepClosed(step, selected, lost, want(limits.size, selected, lost))]
+    done: list[Change] = [changes.StepClosed(step, selected, lost, want(limits.size, selected, lost))]
     try:
         stale = ask_abort(state, laws)
     except SamplerError as error:
@@ -235,7 +235,7 @@ def close_step(state: State, laws: Laws) -> Done:
         running = state.running
         for group_class, groups in stale:
             running = pages.add(running, group_class, -groups)
-        tally = MOVE["abort"](state.tally, sum(groups for _, groups in stale))
+        tally = TRANSFER["abort"](state.tally, sum(groups for _, groups in stale))
         state = _with_aborted(state, running, tally)
         done.append(changes.GroupsAborted(stale))
     return state, done
@@ -290,7 +290,7 @@ def _take_back(state: State, laws: Laws) -> Done:
     for counts in (state.chunk, state.accumulated):
         for group_class, groups in pages.items(counts):
             ready = pages.add(ready, group_class, groups)
-    tally = MOVE["take_back"](state.tally, state.tally.selected)
+    tally = TRANSFER["take_back"](state.tally, state.tally.selected)
     return state._replace(ready=ready, chunk=(), accumulated=(), tally=tally), []
 
 
@@ -325,7 +325,7 @@ RESUME: tuple[Callable[[State, Laws], Done], ...] = (
 
 def resume(state: State, laws: Laws) -> Done:
     """C2: in flight starts again at once, limits or not; selected into the open step is ready again."""
-    done: list[Move] = []
+    done: list[Change] = []
     for stage in RESUME:
         state, made = stage(state, laws)
         done += made

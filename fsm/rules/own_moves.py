@@ -10,14 +10,14 @@ from collections.abc import Callable
 
 from fsm.errors import BelowFloor, EvenstepError, InvariantBroken, SamplerError, SearchExceeded
 from fsm.machines.admission_gate import ADMISSION_GATE, GateContext, GateState, may_admit
-from fsm.machines.prompt_group import MOVE
+from fsm.machines.prompt_group import TRANSFER
 from fsm.machines.run import RUN, RunContext
 from fsm.machines.source import SOURCE, SourceState, left_in_epoch, position
 from fsm.machines.spare_pool import SPARE_POOL, PoolState
 from fsm.machines.step_assembly import STEP_ASSEMBLY, StepState, want
 from fsm.machines.trainer import TRAINER, TrainerContext, TrainerState
 from fsm.rules import changes
-from fsm.rules.changes import Move
+from fsm.rules.changes import Change
 from fsm.rules.laws import Laws, pool_context, source_context, step_context
 from fsm.rules.sampler_calls import ask_admit, ask_evict, ask_select
 from fsm.samplers.protocol import Admission
@@ -41,7 +41,7 @@ _with_batch = evolver(State, "gate", "queue", "tally")
 _with_started = evolver(State, "waiting", "running")
 _with_dispatched = evolver(State, "queue", "running", "tally")
 
-Made = tuple[State, Move]
+Made = tuple[State, Change]
 OwnMove = Callable[[State, Laws], Made | None]
 
 
@@ -87,7 +87,7 @@ def evict(state: State, laws: Laws) -> Made | None:
     ready = state.ready
     for group_class, groups in picks:
         ready = pages.add(ready, group_class, -groups)
-    tally = MOVE["evict"](state.tally, sum(groups for _, groups in picks))
+    tally = TRANSFER["evict"](state.tally, sum(groups for _, groups in picks))
     return _with_ready(state, ready, tally), changes.GroupsEvicted(picks)
 
 
@@ -150,7 +150,7 @@ def _take(state: State, laws: Laws, picks: changes.Picks) -> Made:
         chunk = pages.add(chunk, group_class, taken)
     step = laws.fire(STEP_ASSEMBLY, "select", state.step, step_context(state, laws, groups))
     trainer = laws.fire(TRAINER, "train_chunk", state.trainer, TrainerContext(groups))
-    selected = _with_chunk(state, ready, chunk, step, trainer, MOVE["select"](state.tally, groups))
+    selected = _with_chunk(state, ready, chunk, step, trainer, TRANSFER["select"](state.tally, groups))
     return selected, changes.ChunkSelected(state.trainer.version, picks)
 
 
@@ -202,7 +202,7 @@ def refill_pool(state: State, laws: Laws) -> Made | None:
     groups = min(left, limits.size)
     pulled = _pull(state, laws, groups)
     pool = laws.fire(SPARE_POOL, "stock", state.pool, pool_context(pulled, laws, groups))
-    tally = MOVE["hold_back"](state.tally, groups)
+    tally = TRANSFER["hold_back"](state.tally, groups)
     return _with_spares(pulled, pool, tally), changes.PromptsHeldBack(groups, _first_prompt(state, laws))
 
 
@@ -236,7 +236,7 @@ def _admitted(state: State, laws: Laws, groups: int, admission: Admission, from_
             state,
             laws.fire(ADMISSION_GATE, "admit", state.gate, _gate_context(state, admission, laws.limits)),
             Queue(target, bucket, groups),
-            MOVE["admit_spares" if from_spares else "admit"](state.tally, groups),
+            TRANSFER["admit_spares" if from_spares else "admit"](state.tally, groups),
         ),
         changes.BatchAdmitted(groups, target, bucket, first, from_spares),
     )
@@ -309,7 +309,7 @@ def dispatch(state: State, laws: Laws) -> Made | None:
         state,
         Queue(queue.target_step, queue.bucket, left) if left else Queue(),
         pages.add(state.running, started, groups),
-        MOVE["dispatch"](tally, groups),
+        TRANSFER["dispatch"](tally, groups),
     )
     return dispatched, changes.QueueDispatched(started, groups)
 
@@ -367,9 +367,9 @@ def next_move(state: State, laws: Laws, settled: State | None = None) -> Made | 
     return None
 
 
-def settle(state: State, laws: Laws, settled: State | None = None) -> tuple[State, list[Move]]:
+def settle(state: State, laws: Laws, settled: State | None = None) -> tuple[State, list[Change]]:
     """All of the core's own moves, one after the other; for `settled` see `next_move`."""
-    done: list[Move] = []
+    done: list[Change] = []
     while (made := next_move(state, laws, settled)) is not None:
         if isinstance(made[1], changes.GateMoved) and done and isinstance(done[-1], changes.GateMoved):
             made = stop(state, laws, _fickle(laws))

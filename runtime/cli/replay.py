@@ -72,7 +72,7 @@ def replay_command(
 def _broken(core: Core, before: State, transition: AppliedEvent) -> str | None:
     """The first property that does not hold of a transition, or of the state after it."""
     laws: Laws = core.laws
-    answered = Answered(before, Answer(_answer(transition)), transition.moves, core.state)
+    answered = Answered(before, Answer(_answer(transition)), transition.changes, core.state)
     for edge in EDGES:
         if not edge.holds(answered, laws):
             return f"property {edge.name} does not hold ({', '.join(edge.rules)}): {edge.sentence}"
@@ -85,7 +85,7 @@ def _broken(core: Core, before: State, transition: AppliedEvent) -> str | None:
 def _answer(transition: AppliedEvent) -> str:
     """What the properties call an event."""
     event = transition.event
-    kinds = {type(move): move for move in transition.moves}
+    kinds = {type(move): move for move in transition.changes}
     if isinstance(event, Begin):
         return "crash" if RunResumed in kinds else "begin"
     if isinstance(event, GroupFinished):

@@ -116,7 +116,7 @@ def _lost_uncharged(situation: Situation) -> list[str]:
             continue
         record = situation.trace.parse(line)
         if isinstance(record, TransitionRecord):
-            for move in record.transition.moves:
+            for move in record.transition.changes:
                 if isinstance(move, GroupFiltered | GroupDropped | ClaimFailed):
                     found.append((move.group_class.target_step, _loss(situation, record, move.group_class)))
     own = [said for target, said in found if target == situation.step]

@@ -246,7 +246,7 @@ def _stopped_by(given: Situation) -> EvenstepError:
     for line in given.lines(with_text([b'["' + CODES[RunStopped].encode() + b'"'])):
         record = given.trace.parse(line)
         if isinstance(record, TransitionRecord):
-            for move in record.transition.moves:
+            for move in record.transition.changes:
                 if isinstance(move, RunStopped):
                     return move.error
     return EvenstepError("why is not in this trace")

@@ -134,7 +134,7 @@ class StepMeter:
         event = transition.event
         if isinstance(event, ClaimUnreadable):
             self._staleness.pop(event.prompt, None)
-        for move in transition.moves:
+        for move in transition.changes:
             if type(move) in _COUNTED_MOVES:
                 self._move(event, move, before)
         for effect in transition.effects:
@@ -197,7 +197,7 @@ class StepMeter:
         """The step that a group counts under."""
         return assembling_step(before, self._limits) if target_step == NONE else target_step
 
-    def _move(self, event: Event, move: changes.Move, before: State) -> None:
+    def _move(self, event: Event, move: changes.Change, before: State) -> None:
         match move:
             case changes.GroupCommitted(before=group_class) | changes.GroupFiltered(group_class):
                 step = self._stamped(group_class.target_step, before)

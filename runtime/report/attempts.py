@@ -81,9 +81,9 @@ class Attempts:
         """One applied event."""
         event = transition.event
         if type(event) is GroupFinished or type(event) is GroupFailed:
-            self._answered(now, event, transition.moves)
+            self._answered(now, event, transition.changes)
         elif type(event) is ClaimUnreadable:
-            self._unreadable(event, transition.moves)
+            self._unreadable(event, transition.changes)
         for effect in transition.effects:
             if type(effect) is StartRollout:
                 self._start(now, effect)
@@ -156,7 +156,7 @@ class Attempts:
     def _end(self, now: int, row: int, state: int) -> None:
         self.rows["ended"][row], self.rows["state"][row] = now, state
 
-    def _answered(self, now: int, event: GroupFinished | GroupFailed, done: tuple[changes.Move, ...]) -> None:
+    def _answered(self, now: int, event: GroupFinished | GroupFailed, done: tuple[changes.Change, ...]) -> None:
         row, rows = self._running_row(event.attempt), self.rows.columns
         rows["ended"][row] = now
         if isinstance(event, GroupFinished):
@@ -181,7 +181,7 @@ class Attempts:
             elif type(move) is changes.GroupLost:
                 rows["after"][row], rows["charged"][row] = After.LOST, move.charged_step
 
-    def _unreadable(self, event: ClaimUnreadable, done: tuple[changes.Move, ...]) -> None:
+    def _unreadable(self, event: ClaimUnreadable, done: tuple[changes.Change, ...]) -> None:
         row, rows = self._held(event.prompt), self.rows
         del self._in_hand[event.prompt]
         rows["state"][row], rows["error"][row] = GroupState.DROPPED, self._texts.number(event.error)

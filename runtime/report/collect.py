@@ -208,10 +208,10 @@ class _Gathering:
         if type(transition.event) is Begin:
             self.phases.begin(self.counters.version, now)
         self.attempts.transition(now, transition)
-        self.counters.transition(now, transition.moves)
+        self.counters.transition(now, transition.changes)
         self.phases.transition(now, transition)
         self.happenings.transition(now, transition)
-        if transition.moves and isinstance(transition.moves[-1], RunCompleted | RunStopped):
+        if transition.changes and isinstance(transition.changes[-1], RunCompleted | RunStopped):
             self.over = True
 
     def _pass_time(self, now: int) -> None:

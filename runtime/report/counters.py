@@ -12,7 +12,7 @@ from typing import Any
 from fsm.machines.admission_gate import GateState
 from fsm.machines.prompt_group import PROMPT_GROUP, GroupState, Tally
 from fsm.rules import changes
-from fsm.rules.changes import Move, Picks
+from fsm.rules.changes import Change, Picks
 from runtime.report.columns import Columns
 from runtime.trace.kinds import Json
 
@@ -78,7 +78,7 @@ class Counters:
             self._take(saved)
         self.anchored = self._gate_known = True
 
-    def transition(self, now: int, done: tuple[Move, ...]) -> None:
+    def transition(self, now: int, done: tuple[Change, ...]) -> None:
         """One applied event."""
         for move in done:
             self._move(move)
@@ -133,7 +133,7 @@ class Counters:
         self.version = saved["state"]["trainer"][1]
         self.gate_open = gate == GateState.OPEN
 
-    def _move(self, move: Move) -> None:
+    def _move(self, move: Change) -> None:
         kind = type(move)
         if kind in _MOVED:
             event, groups = _MOVED[kind]

@@ -61,7 +61,7 @@ class Happenings:
 
     def transition(self, now: int, transition: AppliedEvent) -> None:
         """One applied event."""
-        for move in transition.moves:
+        for move in transition.changes:
             kind = type(move)
             if kind not in _MARKED:
                 continue

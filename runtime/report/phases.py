@@ -102,7 +102,7 @@ class Phases:
 
     def transition(self, now: int, transition: AppliedEvent) -> None:
         """One applied event."""
-        for move in transition.moves:
+        for move in transition.changes:
             if type(move) not in _TURNS:
                 continue
             match move:

@@ -66,8 +66,8 @@ encode = json.JSONEncoder(separators=(",", ":"), default=_error, check_circular=
 def transition_body(transition: AppliedEvent) -> str:
     """What a transition's line says beside its number and times."""
     body: Json = {"e": write_value(transition.event)}
-    if transition.moves:
-        body["m"] = [write_value(move) for move in transition.moves]
+    if transition.changes:
+        body["m"] = [write_value(move) for move in transition.changes]
     if transition.effects:
         body["f"] = [write_value(effect) for effect in transition.effects]
     return encode(body)[1:-1]
@@ -109,7 +109,7 @@ def as_json(record: Record) -> Json:
     match record:
         case TransitionRecord(transition=transition):
             named["event"] = plain(transition.event)
-            named["moves"] = [plain(move) for move in transition.moves]
+            named["moves"] = [plain(move) for move in transition.changes]
             named["effects"] = [plain(effect) for effect in transition.effects]
         case NoteRecord(note=note):
             named["note"] = plain(note)

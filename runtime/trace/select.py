@@ -140,14 +140,14 @@ def _since(since_s: float) -> Wanted:
 def _values(record: Record) -> tuple[Any, ...]:
     match record:
         case TransitionRecord(transition=transition):
-            return transition.event, *transition.moves, *transition.effects
+            return transition.event, *transition.changes, *transition.effects
         case NoteRecord(note=note):
             return (note,)
     return ()
 
 
 def _moves(record: Record) -> tuple[Any, ...]:
-    return record.transition.moves if isinstance(record, TransitionRecord) else ()
+    return record.transition.changes if isinstance(record, TransitionRecord) else ()
 
 
 def _naming(prompts: list[int]) -> Chooser:

@@ -43,7 +43,7 @@ def row(record: Record) -> ShownRecord:
     clock = time.strftime("%H:%M:%S", time.localtime(record.unix_s)) + f".{int(record.unix_s * 1000) % 1000:03d}"
     match record:
         case TransitionRecord(transition=transition):
-            changed = "\n".join(describe(move) for move in transition.moves)
+            changed = "\n".join(describe(move) for move in transition.changes)
             effects = "\n".join(describe(effect) for effect in transition.effects)
             return ShownRecord(record.seq, at, clock, describe(transition.event), changed, effects)
         case NoteRecord(note=note):

@@ -108,7 +108,7 @@ class Vitals:
             rollout = self.rollouts.pop(cast(GroupFinished, event).attempt.dispatch, None)
             if kind is GroupFinished:
                 self.progress_s = monotonic_s
-                filtered = any(type(move) is changes.GroupFiltered for move in transition.moves)
+                filtered = any(type(move) is changes.GroupFiltered for move in transition.changes)
                 prompt = cast(GroupFinished, event).attempt.prompt
                 age_s = 0.0 if rollout is None else round(monotonic_s - rollout.started_s, 3)
                 self.recent.append(FinishedGroup(prompt, age_s, "unknown", filtered))
@@ -116,7 +116,7 @@ class Vitals:
             self.backoffs.pop(cast(BackoffOver, event).attempt.prompt, None)
         elif kind in (Begin, ChunkTrained, StepFinished, SyncFinished):
             self._turn(monotonic_s, event)
-        for move in transition.moves:
+        for move in transition.changes:
             if type(move) is changes.GateMoved:
                 self.gate_since_s = monotonic_s
             elif type(move) is changes.ChunkSelected or type(move) is changes.StepFinishing:

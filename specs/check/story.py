@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from fsm.explain import status, waits_for
-from fsm.rules.changes import Move
+from fsm.rules.changes import Change
 from fsm.rules.laws import Laws
 from fsm.state import GroupClass, State, charged, selected
 from fsm.values import pages
@@ -53,7 +53,7 @@ def class_text(group_class: GroupClass) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in given if value != defaults[name])
 
 
-def move_text(move: Move) -> str:
+def move_text(move: Change) -> str:
     """A move of the core: its kind in words, and its fields."""
     words = re.sub(r"(?<!^)(?=[A-Z])", " ", type(move).__name__).lower()
     fields = [(name, value) for name, value in move._asdict().items() if value not in (-1, False, 0)]

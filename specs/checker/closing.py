@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from fsm.machines.table import fire
-from fsm.rules.changes import Move, RunCompleted, StepClosed
+from fsm.rules.changes import Change, RunCompleted, StepClosed
 from fsm.rules.laws import Laws
 from fsm.state import GroupClass, State, is_over
 from fsm.values import pages
@@ -62,7 +62,7 @@ def outlook(state: State, laws: Laws, held: Mapping[GroupClass, int], states_max
     return Outlook(found, states, end)
 
 
-def _ends(state: State, done: list[Move]) -> bool:
+def _ends(state: State, done: list[Change]) -> bool:
     return is_over(state) or any(isinstance(move, StepClosed) for move in done)
 
 

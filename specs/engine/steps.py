@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from fsm.rules import on_event
-from fsm.rules.changes import Move
+from fsm.rules.changes import Change
 from fsm.rules.laws import Laws
 from fsm.rules.on_event import Done
 from fsm.state import GroupClass, State, is_over
@@ -99,7 +99,7 @@ QUIET = Judgement(None, 0, 0)
 """What is said of most transitions: number 0."""
 
 
-def _alike(move: Move) -> tuple[object, ...]:
+def _alike(move: Change) -> tuple[object, ...]:
     """What tells a move from others of its kind: errors are told apart by what they say."""
     return tuple((type(value), value.args) if isinstance(value, Exception) else value for value in move)
 
@@ -130,7 +130,7 @@ class Steps:
         self._moving = Starting(self.parts)
         self._elsewhere = Elsewhere()
         self.answers: list[Answer] = []
-        self.done: list[tuple[Move, ...]] = []
+        self.done: list[tuple[Change, ...]] = []
         """Every list of moves that a transition, or a part of one, has made."""
         self.judgements = [QUIET]
         """What has been said of transitions, by number."""
@@ -162,7 +162,7 @@ class Steps:
             self.answers.append(given)
         return number
 
-    def _number_done(self, done: Iterable[Move]) -> int:
+    def _number_done(self, done: Iterable[Change]) -> int:
         moves = tuple(done)
         kinds = tuple((type(move), _alike(move)) for move in moves)  # two kinds of moves may be equal as tuples
         number = self._done_numbers.get(kinds)

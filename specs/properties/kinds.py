@@ -18,7 +18,7 @@ from fsm.groups.invariants import check
 from fsm.machines.prompt_group import Tally
 from fsm.machines.shortfall_ledger import LedgerContext, ledger_holds
 from fsm.rules import own_moves
-from fsm.rules.changes import ChunkSelected, Move, RunCompleted, RunResumed, RunStopped, StepClosed
+from fsm.rules.changes import Change, ChunkSelected, RunCompleted, RunResumed, RunStopped, StepClosed
 from fsm.rules.laws import Laws
 from fsm.samplers.builtin import InOrder, WeightFifo, Windowed
 from fsm.state import NONE, State, is_over, slots_accounted
@@ -32,7 +32,7 @@ class Transition(NamedTuple):
     before: State
     """Under `crash` the state that was saved."""
     answer: Answer
-    done: Sequence[Move]
+    done: Sequence[Change]
     """The moves of the answer and the core's own, in order."""
     after: State
 

@@ -224,7 +224,9 @@ def _what_goes_is_stale(transition: Transition, laws: Laws) -> bool:
     return all(group_class.start_weight < version - laws.sampler.window for group_class in gone)
 
 
-def _becomes_of(transition: Transition, laws: Laws, group_class: GroupClass, replaceable: bool) -> changes.Move | None:
+def _becomes_of(
+    transition: Transition, laws: Laws, group_class: GroupClass, replaceable: bool
+) -> changes.Change | None:
     """L2, L3: what becomes of a group that is filtered, dropped or unreadable; None under a custom sampler."""
     before, limits, sampler = transition.before, laws.limits, laws.sampler
     if laws.is_custom:

@@ -192,7 +192,7 @@ def _answers(state: State, laws: Laws) -> Iterator[on_event.Done]:
             assert state.tally.in_flight, f"deadlock: {state}"
 
 
-def _even(done: list[changes.Move], before: State, after: State, size: int) -> None:
+def _even(done: list[changes.Change], before: State, after: State, size: int) -> None:
     """The property of `Charging`, said of one transition."""
     settled = 0
     for move in done:

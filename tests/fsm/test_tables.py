@@ -17,7 +17,7 @@ from fsm.errors import InvariantBroken
 from fsm.machines.admission_gate import AdmissionGate
 from fsm.machines.catalog import ALL_TABLES, TABLES
 from fsm.machines.drive import Drive, build_machine
-from fsm.machines.prompt_group import MOVE, PROMPT_GROUP, GroupState, Tally
+from fsm.machines.prompt_group import PROMPT_GROUP, TRANSFER, GroupState, Tally
 from fsm.machines.run import Run
 from fsm.machines.shortfall_ledger import ShortfallLedger
 from fsm.machines.source import Source
@@ -53,7 +53,7 @@ def test_every_machine_of_the_design_has_one_table() -> None:
 @each_table
 def test_every_state_and_event_is_a_move_or_a_refusal_in_words(table: Table[Any, Any]) -> None:
     events = {rule.event for rule in table.rules}
-    assert set(table.moves) == {(event, state) for event in events for state in table.states}
+    assert set(table.by_event) == {(event, state) for event in events for state in table.states}
     assert set(table.refusals) == events
     for event, why in table.refusals.items():
         assert len(why.split()) >= 2, f"{event} is refused without a word"
@@ -119,7 +119,7 @@ def test_no_two_rules_apply_at_once_so_that_their_order_decides_nothing(table: T
     contexts = list(contexts_of(table))[::7] or list(contexts_of(table))
     for value in values_of(table, make):
         for event in table.refusals:
-            rules = table.moves[event, value.status]
+            rules = table.by_event[event, value.status]
             if len(rules) < 2:
                 continue
             for context in contexts:
@@ -280,15 +280,15 @@ def test_a_group_s_life_moves_counts_and_keeps_the_balance_sheet(
     """X4: every prompt pulled stays in exactly one place, and no more move than are there."""
     tally = Tally(*counts)._replace(pulled=sum(counts[1:11]))
     if rule.event == "regenerate":
-        assert rule.event not in MOVE
+        assert rule.event not in TRANSFER
         return
     [source] = rule.sources
     there = tally[source] if source else 10**9
     if not 0 <= groups <= there:
         with pytest.raises(InvariantBroken, match=rule.event):
-            MOVE[rule.event](tally, groups)
+            TRANSFER[rule.event](tally, groups)
         return
-    moved = MOVE[rule.event](tally, groups)
+    moved = TRANSFER[rule.event](tally, groups)
     assert moved.balanced
     assert sum(moved[1:11]) == sum(tally[1:11]) + (0 if source else groups)
     if source != rule.dest:

@@ -114,7 +114,7 @@ class Watch:
         for effect in effects:
             self._carry(core, effect)
         facts.spares = state.tally.spare
-        facts.admitted += sum(isinstance(move, changes.BatchAdmitted) for move in transition.moves)
+        facts.admitted += sum(isinstance(move, changes.BatchAdmitted) for move in transition.changes)
         self.check(core)
         self._check_dispatch(core, transition)
 
@@ -377,10 +377,10 @@ class Watch:
         tally, limits = core.state.tally, core.limits
         syncing = core.state.trainer.status is TrainerState.SYNCING
         assert not syncing or not any(isinstance(effect, StartRollout) for effect in transition.effects), "D2"
-        for move in transition.moves:
+        for move in transition.changes:
             if isinstance(move, changes.BatchAdmitted):
                 self._check_admitted(core, move)
-        if any(isinstance(move, changes.QueueDispatched) for move in transition.moves):
+        if any(isinstance(move, changes.QueueDispatched) for move in transition.changes):
             assert tally.in_flight <= limits.max_inflight, "D1"
             assert tally.in_flight + tally.ready <= limits.max_buffered, "D1"
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from small_runs import laws
 
-from fsm.machines.prompt_group import MOVE, Tally
+from fsm.machines.prompt_group import TRANSFER, Tally
 from fsm.state import NONE, GroupClass, State
 from fsm.values import pages
 from specs.checker.explore import HOLDS, VIOLATED, explore
@@ -174,14 +174,14 @@ def changed(change):
 
 
 def test_a_move_on_the_balance_sheet_reads_and_writes_its_two_columns_alone():
-    read, sheet = changed(lambda tally: MOVE["commit"](tally, 2))
+    read, sheet = changed(lambda tally: TRANSFER["commit"](tally, 2))
 
     assert read == {"in_flight", "ready"}
     assert sheet == HANDS._replace(in_flight=1, ready=4)
 
 
 def test_prompts_are_pulled_without_a_look_at_how_many_were():
-    read, sheet = changed(lambda tally: MOVE["hold_back"](MOVE["admit"](tally, 4), 3))
+    read, sheet = changed(lambda tally: TRANSFER["hold_back"](TRANSFER["admit"](tally, 4), 3))
 
     assert read == {"queued", "spare"}
     assert sheet == HANDS._replace(pulled=16, queued=6, spare=4)

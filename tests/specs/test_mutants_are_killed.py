@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fsm.machines.catalog import ALL_TABLES
-from fsm.machines.prompt_group import MOVE, PROMPT_GROUP
+from fsm.machines.prompt_group import PROMPT_GROUP, TRANSFER
 from fsm.machines.table import unchanged
 from specs.checker.explore import HOLDS, VIOLATED, explore
 from specs.evidence.mutants import document
@@ -39,7 +39,7 @@ def test_every_guard_update_and_rule_of_every_table_has_its_mutants():
     guards = updates = rules = 0
     for table in ALL_TABLES:
         for rule in table.rules:
-            if table is PROMPT_GROUP and rule.event not in MOVE:
+            if table is PROMPT_GROUP and rule.event not in TRANSFER:
                 continue
             rules += 1
             guards += len(rule.guards)

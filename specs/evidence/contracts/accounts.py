@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from fsm.machines.prompt_group import MOVE, PROMPT_GROUP, GroupState, Tally
+from fsm.machines.prompt_group import PROMPT_GROUP, TRANSFER, GroupState, Tally
 from fsm.machines.shortfall_ledger import SHORTFALL_LEDGER, LedgerContext, LedgerState, ShortfallLedger, ledger_holds
 from fsm.machines.step_assembly import StepAssembly
 from fsm.machines.table import enabled
@@ -100,9 +100,9 @@ def _gives_one_more(move: Function, dest: GroupState, tally: Tally, groups: int)
 def balance() -> Iterator[ProofCase]:
     """X4: one case an event that moves groups."""
     for rule in PROMPT_GROUP.rules:
-        if rule.event not in MOVE:
+        if rule.event not in TRANSFER:
             continue
-        source, dest, move = GroupState(rule.sources[0]), GroupState(rule.dest), MOVE[rule.event]
+        source, dest, move = GroupState(rule.sources[0]), GroupState(rule.dest), TRANSFER[rule.event]
         yield contract(
             f"Tally after {rule.event}",
             "every prompt pulled is in exactly one place",

@@ -194,5 +194,5 @@ def cases() -> Iterator[ProofCase]:
     for table in ALL_TABLES:
         for rule in table.rules:
             yield ProofCase(keeps(table, rule), tuple(twins_of(table, rule)))
-        for event in sorted({event for (event, _), rules in table.moves.items() if len(rules) > 1}):
+        for event in sorted({event for (event, _), rules in table.by_event.items() if len(rules) > 1}):
             yield from _of_event(table, event)

@@ -8,7 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 from fsm.errors import InvariantBroken
-from fsm.machines.prompt_group import MOVE, PROMPT_GROUP, Tally
+from fsm.machines.prompt_group import PROMPT_GROUP, TRANSFER, Tally
 from fsm.machines.table import C, Table, V, fire
 from fsm.rules import on_event
 from specs.checker.explore import HOLDS, Result, explore
@@ -23,7 +23,7 @@ Mover = Callable[[Tally, int], Tally]
 def _noting(coverage: Coverage) -> Any:
     def noting_fire(table: Table[V, C], event: str, value: V, context: C) -> V:
         coverage.fired[table.name, event] += 1
-        for rule in table.moves[event, value.status]:
+        for rule in table.by_event[event, value.status]:
             falses = [number for number, guard in enumerate(rule.guards) if not guard(value, context)]
             if not falses:
                 coverage.taken[table.name, rule.name] += 1
@@ -54,12 +54,12 @@ def covered(scope: MutantScope, properties: Properties, bounds: Bounds) -> tuple
     coverage = Coverage.none()
     laws = scope.laws()._replace(fire=_noting(coverage))
     movers = {
-        rule.event: _noting_mover(coverage, rule.event, rule.name, MOVE[rule.event])
+        rule.event: _noting_mover(coverage, rule.event, rule.name, TRANSFER[rule.event])
         for rule in PROMPT_GROUP.rules
-        if rule.event in MOVE
+        if rule.event in TRANSFER
     }
     with ExitStack() as stack:
-        stack.enter_context(patch.dict(MOVE, movers))
+        stack.enter_context(patch.dict(TRANSFER, movers))
         stack.enter_context(patch.object(on_event, "_committed", movers["commit"]))
         result = explore(
             laws, scope.world, properties, model=scope.model._replace(settle=settle_or_refuse), bounds=bounds

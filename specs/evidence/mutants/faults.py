@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fsm.machines.prompt_group import MOVE, Tally
+from fsm.machines.prompt_group import TRANSFER, Tally
 from fsm.machines.shortfall_ledger import ShortfallLedger
 from fsm.machines.source import SourceState
 from fsm.machines.spare_pool import SparePool
@@ -61,7 +61,7 @@ def _charged_to_none(state: State, laws: Laws, group_class: GroupClass) -> int |
     return None
 
 
-_drop = MOVE["drop"]
+_drop = TRANSFER["drop"]
 
 
 def _keeps_the_permit(tally: Tally, groups: int) -> Tally:
@@ -218,12 +218,12 @@ FAULTS: tuple[KnownFault, ...] = (
     ),
     KnownFault(
         Mutant("permit leaked on a drop", "a group that is given up on keeps its permit of max_inflight_prompts", "D1",
-               swaps=(Swap(MOVE, "drop", _keeps_the_permit),)),
+               swaps=(Swap(TRANSFER, "drop", _keeps_the_permit),)),
         "permits", 1, _SHRINKS,
     ),
     KnownFault(
         Mutant("filtered group keeps its slot", "a filtered group keeps its place in the buffer", "D1 L1",
-               swaps=(Swap(MOVE, "filter", MOVE["commit"]),)),
+               swaps=(Swap(TRANSFER, "filter", TRANSFER["commit"]),)),
         "columns", 1, _REPLACES,
     ),
     KnownFault(

@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from fsm.errors import InvariantBroken
 from fsm.rules import own_moves
-from fsm.rules.changes import Move
+from fsm.rules.changes import Change
 from fsm.rules.laws import Laws
 from fsm.rules.on_event import Done
 from fsm.state import State
@@ -100,7 +100,7 @@ MOVES_MAX = 100
 
 def settle_or_refuse(state: State, laws: Laws) -> Done:
     """The core's own moves, and a refusal where they do not come to an end."""
-    done: list[Move] = []
+    done: list[Change] = []
     while (made := own_moves.next_move(state, laws)) is not None:
         state, move = made
         done.append(move)

@@ -2,8 +2,8 @@
 
 Each guard is dropped and negated, each update frozen, each rule taken out; and the world's answers lose their fairness
 one by one. A PromptGroup's rules are fired as movers of the balance sheet's columns
-(`fsm.machines.prompt_group.MOVE`), so its mutants are movers that are built otherwise; a rule of that table which has
-no mover is fired by nobody, and has no mutants here.
+(`fsm.machines.prompt_group.TRANSFER`), so its mutants are movers that are built otherwise; a rule of that table which
+has no mover is fired by nobody, and has no mutants here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from fsm.errors import InvariantBroken
 from fsm.machines.catalog import TABLES
-from fsm.machines.prompt_group import MOVE, PROMPT_GROUP, GroupState, Tally
+from fsm.machines.prompt_group import PROMPT_GROUP, TRANSFER, GroupState, Tally
 from fsm.machines.table import Fairness, Rule, Table, unchanged
 from fsm.rules import on_event
 from specs.evidence.mutants.mutant import Coverage, Mutant, Swap
@@ -138,7 +138,7 @@ def _refusing(rule: AnyRule) -> Mover:
 
 
 def _of_group(rule: AnyRule) -> Iterator[Mutant]:
-    mover, table = MOVE[rule.event], PROMPT_GROUP.name
+    mover, table = TRANSFER[rule.event], PROMPT_GROUP.name
     guard = guard_name(rule.guards[0])
     taken = is_taken(table, rule.name)
     for what, sentence, other, differs in (
@@ -147,7 +147,7 @@ def _of_group(rule: AnyRule) -> Iterator[Mutant]:
         ("update frozen", "leaves the balance sheet as it was", _frozen(mover), taken),
         ("taken out", "never fires", _refusing(rule), taken),
     ):
-        swaps: tuple[Swap, ...] = (Swap(MOVE, rule.event, other),)
+        swaps: tuple[Swap, ...] = (Swap(TRANSFER, rule.event, other),)
         if rule.event == "commit":
             swaps += (Swap(on_event, "_committed", other),)
         yield Mutant(f"{table} {rule.name}: {what}", sentence, table, swaps, differs=differs)
@@ -164,6 +164,6 @@ def _unfair(name: str) -> Mutant:
 def table_mutants() -> tuple[Mutant, ...]:
     """All mutants of all rules, and of the world's fairness."""
     rules = (mutant for table in TABLES for number in range(len(table.rules)) for mutant in _of_rule(table, number))
-    groups = (mutant for rule in PROMPT_GROUP.rules if rule.event in MOVE for mutant in _of_group(rule))
+    groups = (mutant for rule in PROMPT_GROUP.rules if rule.event in TRANSFER for mutant in _of_group(rule))
     fairness = (_unfair(name) for name, fair in FAIRNESS.items() if fair is not Fairness.NONE)
     return (*groups, *rules, *fairness)

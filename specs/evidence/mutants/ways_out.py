@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fsm.events import FailureKind
-from fsm.machines.prompt_group import MOVE
+from fsm.machines.prompt_group import TRANSFER
 from fsm.machines.source import SourceState
 from fsm.machines.spare_pool import PoolState
 from fsm.machines.table import with_status
@@ -225,7 +225,7 @@ def _no_charges(state: State) -> State:
 
 def _taken_for_trained(state: State) -> State:
     """What was selected into the open step counts as trained."""
-    tally = MOVE["train"](state.tally, state.tally.selected)
+    tally = TRANSFER["train"](state.tally, state.tally.selected)
     return state._replace(chunk=(), accumulated=(), tally=tally)
 
 

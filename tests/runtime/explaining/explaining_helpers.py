@@ -13,7 +13,7 @@ from unittest.mock import patch
 from fsm.config.parse import RunConfig, parse_config
 from fsm.core import AppliedEvent, Core
 from fsm.effects import StartRollout
-from fsm.machines.prompt_group import MOVE
+from fsm.machines.prompt_group import TRANSFER
 from fsm.machines.spare_pool import SPARE_POOL
 from fsm.rules import changes
 from fsm.rules.laws import Laws, pool_context
@@ -139,10 +139,10 @@ def recorded(path: Path, config: RunConfig, drive: Drive, num_prompts: int = 64)
 # Broken decisions
 
 
-def restamped(state: State, laws: Laws, group_class: GroupClass) -> tuple[State, list[changes.Move]]:
+def restamped(state: State, laws: Laws, group_class: GroupClass) -> tuple[State, list[changes.Change]]:
     """A replacement that is stamped with the version at its own attempt."""
     spare = GroupClass(NONE, state.trainer.version, NONE, group_class.replacements + 1, 0)
-    tally = MOVE["replace"](state.tally, 1)
+    tally = TRANSFER["replace"](state.tally, 1)
     return (
         state._replace(
             pool=laws.fire(SPARE_POOL, "draw", state.pool, pool_context(state, laws, 1)),

@@ -51,7 +51,7 @@ def test_counters_are_those_of_every_snapshot(tmp_path: Path, sampler: str) -> N
     counters.begin(None)
     for record in open_trace(tmp_path / "trace.jsonl").records():
         if isinstance(record, TransitionRecord):
-            counters.transition(0, record.transition.moves)
+            counters.transition(0, record.transition.changes)
         elif isinstance(record, SnapshotRecord):
             state = record.snapshot["state"]
             assert list(counters.sheet().values()) == state["tally"]

@@ -121,7 +121,7 @@ def test_machines_kinds_groups_and_times_select_what_they_say(tmp_path: Path) ->
     for machine, kinds in MACHINES.items():
         names = [f"{kind.__name__}(" for kind in kinds]
         expected = [
-            r.seq for r in every if isinstance(r, TransitionRecord) and any(n in str(r[3].moves) for n in names)
+            r.seq for r in every if isinstance(r, TransitionRecord) and any(n in str(r[3].changes) for n in names)
         ]
         assert [r.seq for r in select(opened, Question(machine=machine))] == expected
     middle = every[len(every) // 2].monotonic_s

@@ -74,7 +74,7 @@ def test_every_transition_comes_back_as_it_was_with_its_times(tmp_path: Path, sa
 
 
 def test_every_kind_has_a_code_of_its_own() -> None:
-    kinds = {*get_args(events.Event), *get_args(changes.Move), *get_args(effects.Effect), *get_args(notes.Note)}
+    kinds = {*get_args(events.Event), *get_args(changes.Change), *get_args(effects.Effect), *get_args(notes.Note)}
     assert CODES.keys() == kinds
     assert len(set(CODES.values())) == len(kinds) == len(BY_NAME)
 

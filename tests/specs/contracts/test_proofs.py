@@ -19,7 +19,10 @@ def test_every_rule_of_every_table_has_an_obligation() -> None:
 
 def test_events_that_several_rules_of_one_state_share_are_proven_to_be_unambiguous_and_complete() -> None:
     shared = {
-        f"{table.name}.{event}" for table in ALL_TABLES for (event, _), rules in table.moves.items() if len(rules) > 1
+        f"{table.name}.{event}"
+        for table in ALL_TABLES
+        for (event, _), rules in table.by_event.items()
+        if len(rules) > 1
     }
     assert shared == {name.removesuffix(" is complete") for name in cases() if name.endswith(" is complete")}
     assert shared == {name.removesuffix(" is unambiguous") for name in cases() if name.endswith(" is unambiguous")}
