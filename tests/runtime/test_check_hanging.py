@@ -104,7 +104,7 @@ def test_a_sampler_that_is_slow_and_does_answer_is_undetermined_at_the_bound(tmp
 def in_a_process_of_its_own(word: Path, code: str) -> int:
     """The exit code of some lines that know `hangs`, whose watch fires after three seconds."""
     lines = (
-        "import time\nfrom pathlib import Path\nfrom specs import hanging\n"
+        "import time\nfrom pathlib import Path\nfrom specs.processes import hanging\n"
         "from specs.processes.hanging import Hangs, alive, nobody_asked, watched\n"
         f"hanging.LOADING_S = hanging.ASKING_S = 3.0\nhangs = Hangs(Path({str(word)!r}), 0.0)\n"
     )
