@@ -1,19 +1,23 @@
 """The core: `apply(event)` changes the state and returns the effects to carry out. It is the only writer.
 
-An event is first checked against the roster and the machines; a refused one raises IllegalEvent and changes
-nothing. Then the rules make the event's transition and all of the core's own moves on an immutable state
-(`fsm.rules.on_event`, `fsm.rules.own_moves`), the invariants are asserted, and only then is the state replaced and the
-roster told. The same events give the same effects and the same snapshot: there is no clock and no randomness here.
+The way of one event:
+
+1. `Core._transition` refuses an event that cannot be now (IllegalEvent, LateAnswer), and calls the rule of one that can
+   (`fsm.rules.on_event`): a pure function that returns the next state and the changes that led to it.
+2. `own_moves.settle` makes all of the core's own moves on that state, again as changes (`fsm.rules.own_moves`).
+3. The invariants are asserted (`fsm.groups.invariants`), and that the roster has every group that the changes name
+   (`Book.require`). Up to here nothing has changed, so an error leaves the core as it was.
+4. The book carries each change to the groups and turns it into effects (`Book.carry`), and the state is replaced.
+
+The same events give the same effects and the same snapshot: there is no clock and no randomness here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 from fsm.config.setup import Setup
-from fsm.config.values import backoff_s
 from fsm.effects import Effect, Stopped
 from fsm.errors import Deadlocked, EvenstepError, IllegalEvent, LateAnswer, SamplerError, Stalled
 from fsm.events import (
@@ -41,10 +45,9 @@ from fsm.machines.drive import Drive
 from fsm.machines.table import Fire
 from fsm.machines.trainer import TrainerState
 from fsm.rules import on_event, own_moves
-from fsm.rules.changes import Change, RunStopped
+from fsm.rules.changes import Change, Done, RunStopped
 from fsm.rules.laws import Laws, laws_of
-from fsm.rules.on_event import Done
-from fsm.rules.outlook import WHAT_LED_HERE, DeadEnd, dead_end, is_dead_end
+from fsm.rules.outlook import dead_end, is_dead_end, who_led_here
 from fsm.rules.sampler_calls import ask_label
 from fsm.samplers.protocol import LabellingSampler
 from fsm.state import State, is_over
@@ -56,10 +59,6 @@ class AppliedEvent(NamedTuple):
     event: Event
     changes: tuple[Change, ...]
     effects: tuple[Effect, ...]
-
-
-_Plan = tuple[Callable[[State, Laws], Done], Group | None, float]
-"""What a legal event does: the transition on counts, the group that it is about, and the backoff of its retry."""
 
 
 class Core:
@@ -74,14 +73,14 @@ class Core:
     ) -> None:
         """A core that has not begun: its first event is `Begin`.
 
-        `observer` is called once for every applied event, after the state has changed. `fire` is how rules are
-        fired; None for `transitions` machines.
+        `observer` is called once for every applied event, after the state has changed. `fire` fires the rules of the
+        machines; None for `transitions` machines.
         """
         self.setup = setup
         self.limits = setup.limits
         self.laws = laws_of(setup.limits, setup.sampler, setup.sampler_name, fire or Drive(TABLES))
         self.state = on_event.begin(self.laws)
-        self.book = Book()
+        self.book = Book(setup.config.async_rl.rollout_failure)
         self.error: EvenstepError | None = None
         """Why the run was stopped; None while it runs and when it is completed."""
         self.notices: list[str] = list(setup.notices)
@@ -89,150 +88,127 @@ class Core:
         self._labelling = sampler if isinstance(sampler, LabellingSampler) and sampler.labels > 1 else None
         """The sampler, where it labels groups. Asked for once: an isinstance of a protocol is slow."""
         self.before_stop: Callable[[], None] | None = None
-        """Called before an event that stops the run changes anything: what is saved then goes on as after a crash."""
+        """Called before an event that stops the run changes anything: a checkpoint saved then resumes as after a crash.
+        """
         self._observer = observer
-        self._opening: Callable[[State, Laws], Done] = _open_fresh
+        self._opening: Callable[[State, Laws], Done] = on_event.open_fresh
         self._begun = False
 
     def apply(self, event: Event) -> tuple[Effect, ...]:
-        """Apply one event and return the effects to carry out, in order.
+        """Apply one event and return the effects to carry out, in order (`fsm.effects` has the duties of each).
 
-        Raises IllegalEvent (LateAnswer for an attempt that is over) and changes nothing where the event is
-        refused; raises InvariantBroken, with the state as it was, where evenstep itself is wrong.
+        Raises IllegalEvent (LateAnswer for an attempt that is over) where the event is refused, and InvariantBroken
+        where evenstep itself is wrong. Both leave state, roster and book as they were.
         """
-        transition, subject, delay_s = self._plan(event)
-        state, done = transition(self.state, self.laws)
+        (state, done), subject = self._transition(event)
         state, own = own_moves.settle(state, self.laws, self.state if self._begun else None)
+        changes = (*done, *own)
         check(state, self.limits)
-        moves = (*done, *own)
-        if self.before_stop is not None and moves and type(moves[-1]) is RunStopped:
+        if len(changes) > 1:  # a change that comes alone takes no group but the event's, which is where it should be
+            self.book.require(changes, subject)
+        if self.before_stop is not None and changes and type(changes[-1]) is RunStopped:
             self.before_stop()
+        carry = self.book.carry
+        effects = tuple([effect for change in changes for effect in carry(change, subject)])
         self.state = state
         self._begun = True
-        carry = self.book.carry
-        effects = [effect for move in moves for effect in carry(move, subject, delay_s)]
         if effects and isinstance(effects[-1], Stopped):
             self.error = effects[-1].error
         if self._observer is not None:
-            self._observer(AppliedEvent(event, moves, tuple(effects)))
-        return tuple(effects)
+            self._observer(AppliedEvent(event, changes, effects))
+        return effects
 
     def waits_for(self) -> str:
-        """What the current step waits for, in one sentence (see `fsm.explain`)."""
+        """What the current step waits for, in one sentence."""
         return waits_for(self.state, self.limits, self.setup.sampler_name)
 
     @property
     def can_go_on(self) -> bool:
-        """False where it is proven that nothing can close the step being trained any more (W2)."""
+        """False once it is proven that nothing can close the step being trained any more (W2)."""
         return not is_dead_end(self.state, self.laws)
 
     def explain_dead_end(self) -> str:
-        """Why the run can never go on, and which answer of a custom sampler led there. Raises IllegalEvent where it
-        can."""
+        """Why the run can never go on, and which decision of a custom sampler led there.
+
+        Raises IllegalEvent where the run can go on.
+        """
         found = dead_end(self.state, self.limits, self.setup.sampler_name)
         if found is None:
             raise IllegalEvent(f"the run can go on: {self.waits_for()}")
-        return f"the run can never go on: {self.waits_for()}. {self._blame(found)}"
-
-    def _blame(self, found: DeadEnd) -> str:
-        name = self.setup.sampler_name
-        if not self.laws.is_custom:
-            return "No sampler from outside is to blame: please report it with the trace"
-        led = " or ".join(f"{method}: {WHAT_LED_HERE[method]}" for method in found.methods)
-        return (
-            f"Sampler {name} led here by what it answered to {led}. Correct it (evenstep check --sampler finds the "
-            f"shortest way to such a state), and resume from a checkpoint before that answer"
-        )
+        return f"the run can never go on: {self.waits_for()}. {who_led_here(found, self.laws)}"
 
     def open_with(self, opening: Callable[[State, Laws], Done]) -> None:
-        """Begin otherwise than afresh; for `fsm.snapshot.restore`."""
+        """Have `Begin` do `opening` instead of a fresh start; for `fsm.snapshot.restore`."""
         self._opening = opening
 
     def go_on(self) -> None:
         """The run has begun before; for `fsm.snapshot.reinstate`."""
         self._begun = True
 
-    def _plan(self, event: Event) -> _Plan:
-        """The transition that `event` makes, or IllegalEvent."""
-        if isinstance(event, GroupFinished) and self._begun and not is_over(self.state):  # by far the most frequent
-            return self._plan_finished(self._running(event.attempt), event.zero_variance, event.record)
-        if is_over(self.state):
-            raise IllegalEvent(f"the run is {self.state.run.status.name.lower()}; it takes no {event}")
-        if isinstance(event, Begin):
-            if self._begun:
-                raise IllegalEvent("the run has begun; Begin comes first and once")
-            return self._opening, None, 0.0
-        if not self._begun:
-            raise IllegalEvent(f"the run has not begun; apply Begin before {event}")
+    def _transition(self, event: Event) -> tuple[Done, Group | None]:
+        """The next state, with the changes that lead to it, and the group that `event` is about; or IllegalEvent."""
+        state, laws = self.state, self.laws
+        if is_over(state) or not self._begun:
+            return self._begin(event), None
         match event:
+            case GroupFinished(attempt, zero_variance, record):  # by far the most frequent
+                group = self._running(attempt)
+                if zero_variance and self.limits.dynamic_sampling:
+                    return on_event.filter_group(state, laws, group.group_class), group
+                try:
+                    label = 0 if self._labelling is None else self._label(self._labelling, record)
+                except SamplerError as error:
+                    return on_event.stop_with(state, laws, error), group
+                return on_event.commit(state, laws, group.group_class, label), group
             case GroupFailed(attempt, kind, error):
                 if kind not in tuple(FailureKind):
                     raise IllegalEvent(f"{event!r}: kind is one of {', '.join(FailureKind)}")
-                return self._plan_failed(self._running(attempt), FailureKind(kind), error)
+                group = self._running(attempt)
+                return self._fail(group, FailureKind(kind), error), group
             case BackoffOver(attempt):
-                group = self.book.roster.backing_off.get(_checked(attempt).prompt)
-                if group is None or self.book.attempt(group) != attempt:
-                    raise LateAnswer(f"{attempt} is not backing off")
-                return partial(on_event.end_backoff, group_class=group.group_class), group, 0.0
+                group = self._backing_off(attempt)
+                return on_event.end_backoff(state, laws, group.group_class), group
             case ClaimUnreadable(prompt, error):
-                return self._plan_unreadable(prompt, error)
+                group = self._claimed(prompt)
+                return on_event.fail_claim(state, laws, group.group_class, error), group
+            case ChunkTrained(chunk):
+                self._require(event, TrainerState.TRAINING, "the chunk", chunk, self.book.next_chunk - 1)
+                return on_event.finish_chunk(state, laws), None
+            case StepFinished(step):
+                self._require(event, TrainerState.FINISHING, "the step", step, state.trainer.version)
+                return on_event.close_step(state, laws), None
+            case SyncFinished(version):
+                self._require(event, TrainerState.SYNCING, "the version", version, state.trainer.version)
+                return on_event.finish_sync(state, laws), None
             case StallTimeout(idle_s):
                 explanation = (
                     f"no group finished and no step closed for {idle_s:g} s, stall_timeout_s is over: "
                     f"{self.waits_for()}"
                 )
-                return partial(on_event.stop_with, error=Stalled(explanation)), None, 0.0
+                return on_event.stop_with(state, laws, Stalled(explanation)), None
             case DeadEndReached():
-                return partial(on_event.stop_with, error=Deadlocked(self.explain_dead_end())), None, 0.0
-        return self._plan_trainer(event)
-
-    def _plan_trainer(self, event: Event) -> _Plan:
-        trainer = self.state.trainer
-        match event:
-            case ChunkTrained(chunk):
-                current = self.book.next_chunk - 1
-                self._require(TrainerState.TRAINING, event, chunk == current, f"the chunk is {current}")
-                return on_event.finish_chunk, None, 0.0
-            case StepFinished(step):
-                version = trainer.version
-                self._require(TrainerState.FINISHING, event, step == version, f"the step is {version}")
-                return on_event.close_step, None, 0.0
-            case SyncFinished(version):
-                current = trainer.version
-                self._require(TrainerState.SYNCING, event, version == current, f"the version is {current}")
-                return on_event.finish_sync, None, 0.0
+                return on_event.stop_with(state, laws, Deadlocked(self.explain_dead_end())), None
+            case Begin():
+                raise IllegalEvent("the run has begun; Begin comes first and once")
         raise IllegalEvent(f"{event!r} is no event of evenstep; see fsm.events")
 
-    def _plan_finished(self, group: Group, zero_variance: bool, record: GroupRecord | None) -> _Plan:
-        running = group.group_class
-        if zero_variance and self.limits.dynamic_sampling:
-            return partial(on_event.filter_group, group_class=running), group, 0.0
-        try:
-            label = self._label(record)
-        except SamplerError as error:
-            return partial(on_event.stop_with, error=error), group, 0.0
-        return partial(on_event.commit, group_class=running, label=label), group, 0.0
+    def _begin(self, event: Event) -> Done:
+        """The transition of the first event, which must be `Begin`; a run that is over takes no event."""
+        if is_over(self.state):
+            raise IllegalEvent(f"the run is {self.state.run.status.name.lower()}; it takes no {event}")
+        if not isinstance(event, Begin):
+            raise IllegalEvent(f"the run has not begun; apply Begin before {event}")
+        return self._opening(self.state, self.laws)
 
-    def _plan_failed(self, group: Group, kind: FailureKind, error: str) -> _Plan:
-        """L7: the roster knows the attempts, so whether another follows is an answer of the world to the rules."""
+    def _fail(self, group: Group, kind: FailureKind, error: str) -> Done:
+        """L7: another attempt follows, or the group is given up on; the roster knows how many there were."""
         failure = self.setup.config.async_rl.rollout_failure
-        running = group.group_class
         infra = kind is FailureKind.INFRA
         allowed = failure.max_infra_attempts_per_prompt if infra else failure.max_data_attempts_per_prompt
         if group.failures(kind) + 1 >= allowed:
-            return partial(on_event.give_up, group_class=running, kind=kind, error=error), group, 0.0
-        failed = group.infra_failures + group.data_failures + 1
-        delay_s = backoff_s(failed, failure.backoff_base_s, failure.max_backoff_s) if infra else 0.0
-        transition = partial(on_event.retry, group_class=running, kind=kind, backs_off=delay_s > 0)
-        return transition, group, delay_s
-
-    def _plan_unreadable(self, prompt: int, error: str) -> _Plan:
-        group = self.book.roster.chunk.get(prompt) if type(prompt) is int else None
-        if group is None:
-            raise IllegalEvent(
-                f"prompt {prompt!r} is not in the chunk in training, which has {list(self.book.roster.chunk)}"
-            )
-        return partial(on_event.fail_claim, group_class=group.group_class, error=error), group, 0.0
+            return on_event.give_up(self.state, self.laws, group.group_class, kind, error)
+        backs_off = self.book.backoff_s(group, kind) > 0
+        return on_event.retry(self.state, self.laws, group.group_class, kind, backs_off)
 
     def _running(self, attempt: Attempt) -> Group:
         """The group whose attempt runs, or LateAnswer (D2)."""
@@ -242,30 +218,38 @@ class Core:
             raise LateAnswer(f"{attempt} is over or never was; its answer changes nothing (D2)")
         return group
 
-    def _require(self, status: TrainerState, event: Event, same: bool, otherwise: str) -> None:
+    def _backing_off(self, attempt: Attempt) -> Group:
+        """The group that backs off after `attempt`, or LateAnswer."""
+        group = self.book.roster.backing_off.get(_checked(attempt).prompt)
+        if group is None or not self.book.is_last(attempt, group):
+            raise LateAnswer(f"{attempt} is not backing off")
+        return group
+
+    def _claimed(self, prompt: int) -> Group:
+        """The group of the chunk in training that has this prompt, or IllegalEvent."""
+        chunk = self.book.roster.chunk
+        group = chunk.get(prompt) if type(prompt) is int else None
+        if group is None:
+            raise IllegalEvent(f"prompt {prompt!r} is not in the chunk in training, which has {list(chunk)}")
+        return group
+
+    def _require(self, event: Event, status: TrainerState, what: str, number: int, current: int) -> None:
+        """IllegalEvent unless the trainer is at this, and at the chunk, step or version of that number."""
         now = self.state.trainer.status
         if now is not status:
             raise IllegalEvent(f"{event} while the trainer is {now.name.lower()}, not {status.name.lower()}")
-        if not same:
-            raise IllegalEvent(f"{event}, but {otherwise}")
+        if number != current:
+            raise IllegalEvent(f"{event}, but {what} is {current}")
 
-    def _label(self, record: GroupRecord | None) -> int:
+    def _label(self, sampler: LabellingSampler, record: GroupRecord | None) -> int:
         """What a custom sampler sees of a group that is ready."""
-        sampler = self._labelling
-        if sampler is None:
-            return 0
         if record is None:
             raise IllegalEvent(f"{self.setup.sampler_name} labels groups: GroupFinished must carry a record")
         return ask_label(self.laws, sampler, record)
 
 
 def _checked(attempt: object) -> Attempt:
-    """The attempt of an event; an IllegalEvent where it is something else."""
+    """The attempt of an event; IllegalEvent where it is something else."""
     if not isinstance(attempt, Attempt) or type(attempt.prompt) is not int:
         raise IllegalEvent(f"{attempt!r} is no attempt; give back the one that StartRollout named")
     return attempt
-
-
-def _open_fresh(state: State, laws: Laws) -> Done:
-    del laws
-    return state, []

@@ -1,9 +1,11 @@
 """Errors, split by who is to blame.
 
-`ConfigError`: the user's configuration. `IllegalEvent`, `IllegalSnapshot`: the caller, who fed an event that cannot
-be, or a snapshot that no core wrote.
-`SamplerError`: a custom sampler. `InvariantBroken`: evenstep itself. `LimitReached` and its kinds: nobody's
-mistake; what happened in the world went past a limit that the configuration sets.
+- `ConfigError`: the user, who wrote a configuration that cannot be run.
+- `IllegalEvent`, `IllegalSnapshot`: the caller, who fed an event that the state cannot take, or a snapshot that no core
+  wrote.
+- `SamplerError`: a custom sampler.
+- `InvariantBroken`: evenstep itself.
+- `LimitReached` and its kinds: nobody; the run went past a limit that its configuration sets.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ class ConfigError(EvenstepError, ValueError):
 
 
 class IllegalSnapshot(ConfigError):
-    """The caller gave a snapshot that no core wrote, or that this evenstep does not read. Nothing has begun."""
+    """The caller gave a snapshot that no core wrote, or whose format this evenstep does not read. Nothing has begun."""
 
 
 class IllegalEvent(EvenstepError):
@@ -30,7 +32,7 @@ class LateAnswer(IllegalEvent):
 
 
 class SamplerError(EvenstepError):
-    """A custom sampler raised, or asked for something that the rules forbid."""
+    """A custom sampler raised, or returned something that the rules forbid."""
 
 
 class InvariantBroken(EvenstepError):
@@ -58,4 +60,4 @@ class Stalled(LimitReached):
 
 
 class Deadlocked(Stalled):
-    """The run provably can never go on: it is deadlocked or livelocked, and `on_deadlock` is stop (W2)."""
+    """The run can provably never go on, deadlocked or livelocked, and `on_deadlock` is stop (W2)."""

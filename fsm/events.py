@@ -1,4 +1,4 @@
-"""What the world tells the core. Plain data; `fsm.core.Core.apply` takes one at a time."""
+"""What the world tells the core, as plain data. `fsm.core.Core.apply` takes one event at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class FailureKind(StrEnum):
 
 
 class GroupRecord(NamedTuple):
-    """What is known of a group when it is ready; a custom sampler's label is made from it."""
+    """What is known of a group when it is ready. A custom sampler makes its label from this."""
 
     prompt: int
     """Its number in dataloader order."""
@@ -25,14 +25,14 @@ class GroupRecord(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """Names one attempt of one group; answers carry it, so that a late one can be told from a current one (D2)."""
+    """Names one attempt of one group. Answers carry it, so that the core tells a late one from a current one (D2)."""
 
     prompt: int
     """The prompt's number in dataloader order, from 0."""
     dispatch: int
     """The attempt's dispatch number; later attempts of any group have larger ones."""
     incarnation: int = 0
-    """How many times the run was resumed before; answers from a dead process are late."""
+    """How many times the run was resumed before. An answer from an earlier process is late."""
 
 
 class Begin(NamedTuple):
@@ -40,7 +40,7 @@ class Begin(NamedTuple):
 
 
 class GroupFinished(NamedTuple):
-    """An attempt's rollouts are all there and scored."""
+    """All rollouts of an attempt are generated and rated, and their data is stored."""
 
     attempt: Attempt
     zero_variance: bool
@@ -50,12 +50,12 @@ class GroupFinished(NamedTuple):
 
 
 class GroupFailed(NamedTuple):
-    """An attempt failed. Whether another follows is decided by the budget of its kind (L7)."""
+    """An attempt failed. The budget of its kind decides whether another follows (L7)."""
 
     attempt: Attempt
     kind: FailureKind
     error: str
-    """The original error, kept in the one that stops the run."""
+    """The original error. One that stops the run quotes it."""
 
 
 class BackoffOver(NamedTuple):
@@ -79,7 +79,7 @@ class ClaimUnreadable(NamedTuple):
 
 
 class StepFinished(NamedTuple):
-    """The optimizer step that was asked for is done."""
+    """The optimizer step that FinishStep asked for is done."""
 
     step: int
 
@@ -97,7 +97,7 @@ class StallTimeout(NamedTuple):
 
 
 class DeadEndReached(NamedTuple):
-    """The watchdog saw that the run can never go on (`fsm.rules.outlook`), and `on_deadlock` is stop (W2)."""
+    """The watchdog saw that the run can never go on (`Core.can_go_on`), and `on_deadlock` is stop (W2)."""
 
 
 Event = (

@@ -1,7 +1,6 @@
 """What a run waits for, in one sentence that a person can act on.
 
-`status` and `waits_for` are made for a state in which the core has made all its own moves, as it is after every
-event.
+`status` and `waits_for` expect a state in which the core has made all its own moves, as it has after every event.
 """
 
 from __future__ import annotations
@@ -15,12 +14,11 @@ from fsm.state import NONE, Counts, GroupClass, Limits, State, charged
 from fsm.values import pages
 
 SHOWN_CLASSES = 6
-"""Classes that the sentence lists per place; the rest is counted."""
+"""Classes that the sentence lists per place; the others are summed up."""
 
 
 def status(state: State) -> str:
-    """One of waiting_for_rollouts, training, finishing, syncing, completed, stopped, deadlocked
-    (`fsm.rules.outlook`)."""
+    """One of waiting_for_rollouts, training, finishing, syncing, completed, stopped, deadlocked."""
     if state.run.status is not RunState.RUNNING:
         return state.run.status.name.lower()
     if state.trainer.status is not TrainerState.ASSEMBLING:
@@ -80,7 +78,7 @@ def describe_places(state: State, limits: Limits) -> str:
 
 
 def _next_answer(state: State) -> str:
-    """What has to happen next, where something is in flight."""
+    """What has to happen next where something is in flight."""
     if state.running:
         return f"next, one of {pages.total(state.running)} running rollouts must finish or fail"
     if state.backing_off:
@@ -89,19 +87,19 @@ def _next_answer(state: State) -> str:
 
 
 def waits_for(state: State, limits: Limits, sampler_name: str) -> str:
-    """What the current step waits for, what is in hand, what must happen next, and whether it still can."""
+    """What the current step waits for, where the groups in hand are, and what must happen next, or why it can't."""
     needs, outcome = _needs(state, limits, sampler_name)
     return "; ".join(part for part in (needs, describe_places(state, limits), outcome) if part)
 
 
-def waits_for_in_short(state: State, limits: Limits, sampler_name: str) -> str:
-    """The same without what is in hand."""
+def waits_for_briefly(state: State, limits: Limits, sampler_name: str) -> str:
+    """The same without the groups in hand."""
     needs, outcome = _needs(state, limits, sampler_name)
     return f"{needs}; {outcome}" if outcome else needs
 
 
 def _needs(state: State, limits: Limits, sampler_name: str) -> tuple[str, str]:
-    """What the current step waits for; and, where it waits for groups, what must happen next."""
+    """What the current step waits for; and what must happen next, if it waits for groups."""
     now = status(state)
     step = state.trainer.version
     if now in ("completed", "stopped"):

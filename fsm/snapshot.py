@@ -1,7 +1,7 @@
 """C1 to C3: the control part of a checkpoint, to and from plain JSON.
 
-`snapshot` writes everything down as it is; what a resume changes is done by the rules when the restored core
-begins (`on_event.resume`, `on_event.regenerate`).
+`snapshot` writes the core down as it is. What a resume changes, the rules do when the restored core begins
+(`on_event.resume`, `on_event.regenerate`, `on_event.replace_data`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from fsm.config.setup import Setup
 from fsm.core import AppliedEvent, Core
-from fsm.effects import ClosedStep
+from fsm.effects import StepClosed
 from fsm.errors import ConfigError, IllegalSnapshot
 from fsm.groups.roster import Group, Roster
 from fsm.machines.admission_gate import AdmissionGate, GateState
@@ -65,10 +65,10 @@ def snapshot(core: Core) -> Json:
 
 
 def for_other_data(saved: Json) -> Json:
-    """C3: a snapshot to go on from with other data, as `restore` takes it; `saved` is left as it is.
+    """C3: a copy of `saved` from which `restore` goes on with other data.
 
-    The other data's prompts get the numbers from the first on that the old data has not reached. Raises IllegalSnapshot
-    as `restore` does.
+    The prompts of the other data are numbered from the first number that the old data has not reached. Raises
+    IllegalSnapshot as `restore` does.
     """
     require_form(saved)
     source = _source_from_json(saved["state"]["source"])
@@ -86,12 +86,13 @@ def restore(
 ) -> Core:
     """A core that goes on from a snapshot; its first event is `Begin`, whose effects start rollouts again.
 
-    `incarnation` tells the attempts of this process from those of every earlier one; None for one more than the
-    snapshot's, which is right unless the run is resumed twice from the same snapshot. Under another sampler,
-    another N or another number of generations what is not trained is generated again, with other data
-    (`for_other_data`) it is dropped (C3), and `core.notices` says so. A run that was over goes on as far as today's
-    limits allow. Raises IllegalSnapshot for a snapshot that no core wrote or that has another format, and ConfigError
-    for other data where that was not said.
+    `incarnation` tells the attempts of this process from those of every earlier one. None stands for one more than the
+    snapshot's, which is right unless the run is resumed twice from the same snapshot. Under another sampler, N or
+    number of generations, prompts that are not trained are generated again; with other data (`for_other_data`) they are
+    dropped (C3). `core.notices` says so. A run that was over goes on as far as today's limits allow.
+
+    Raises IllegalSnapshot for a snapshot that no core wrote or that has another format, and ConfigError for other data
+    without `for_other_data`.
     """
     _refuse_foreign(setup, saved)
     core = make_core(_with_numbers_of(setup, saved), observer=observer)
@@ -151,12 +152,11 @@ def reinstate(
 ) -> Core:
     """The core exactly as it was: nothing is resumed, and the event that came next may be applied.
 
-    For readers of a trace, whose snapshots list only the steps closed since the one before: `closed_before` is how many
-    were closed before those. A state that breaks a rule is taken up as it is, since its reader is to explain it. A run
-    that is over may be reinstated too; `core.error` is not known then. Raises IllegalSnapshot for a snapshot whose
-    parts or format are not a core's.
+    For readers of a trace. Its snapshots list only the steps closed since the snapshot before: `closed_before` is how
+    many were closed earlier. A state that breaks a rule is accepted, so that a reader can explain it. So is a run that
+    is over, whose `core.error` is then unknown. Raises IllegalSnapshot for parts or a format that are not a core's.
     """
-    _refuse_format(saved)
+    require_form(saved)
     core = Core(_with_numbers_of(setup, saved), observer=observer)
     _take_up(core, saved, closed_before)
     core.go_on()
@@ -164,14 +164,14 @@ def reinstate(
 
 
 def _with_numbers_of(setup: Setup, saved: Json) -> Setup:
-    """The setup, with prompts numbered as in the snapshot; one of before they could start elsewhere starts at 0."""
+    """The setup, with prompts numbered as in the snapshot; snapshots of earlier versions start at 0."""
     return setup._replace(limits=setup.limits._replace(first_prompt=saved.get("first_prompt", 0)))
 
 
 def _take_up(core: Core, saved: Json, closed_before: int = 0) -> None:
     book, roster = core.book, core.book.roster
     book.incarnation = saved["incarnation"]
-    book.closed = [ClosedStep(*closed) for closed in saved["closed"]]
+    book.closed = [StepClosed(*closed) for closed in saved["closed"]]
     book.next_chunk = saved["next_chunk"]
     book.stamps_target_steps = saved["sampler_stamps_target_steps"]
     core.state = _state_from_json(saved["state"])
@@ -181,12 +181,8 @@ def _take_up(core: Core, saved: Json, closed_before: int = 0) -> None:
     _fill(roster, saved)
 
 
-def _refuse_format(saved: Json) -> None:
-    require_form(saved)
-
-
 def _refuse_foreign(setup: Setup, saved: Json) -> None:
-    _refuse_format(saved)
+    require_form(saved)
     if saved["prompts_per_epoch"] != setup.limits.prompts_per_epoch and not saved.get("other_data"):
         raise ConfigError(
             f"the snapshot was written with {saved['prompts_per_epoch']} prompts an epoch, the data has "
@@ -196,7 +192,7 @@ def _refuse_foreign(setup: Setup, saved: Json) -> None:
 
 
 def _changes(setup: Setup, saved: Json) -> str:
-    """What differs so that the groups in hand cannot go on, or ''."""
+    """Which options changed so that the groups in hand can't be kept; '' for none."""
     changed = []
     if saved["sampler"] != setup.sampler_name:
         changed.append(f"sampler {saved['sampler']}, now {setup.sampler_name}")
@@ -225,7 +221,7 @@ def _replaced_beyond(saved: Json, most: int) -> int:
 
 
 def _capped(saved: Json, most: int) -> Json:
-    """The snapshot with `most` replacements for those slots: no rule tells more from enough (L2)."""
+    """The snapshot with `most` replacements for those slots: to the rules, more is the same (L2)."""
 
     def capped(group_class: list[int]) -> list[int]:
         replacements = min(group_class[_REPLACEMENTS], most)

@@ -1,7 +1,7 @@
 """What a snapshot must be before a core goes on from it: its form, part by part, and that its parts agree (C1).
 
-A snapshot comes from a disk, so it may be damaged or made up. Whatever is wrong with it is an IllegalSnapshot, which
-names the part, the value and what is expected there.
+A snapshot comes from a disk, so it may be damaged or made up. Everything that is wrong with it is an IllegalSnapshot
+that names the part, the value and what is expected there.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple, get_type_hints
 
 from fsm.config.wording import given_as
-from fsm.effects import ClosedStep
+from fsm.effects import StepClosed
 from fsm.errors import IllegalSnapshot
 from fsm.groups.book import Book
 from fsm.groups.invariants import faults
@@ -33,7 +33,7 @@ FORMAT = 1
 """Version of the snapshot's format; another one is refused."""
 
 Check = Callable[[str, object], None]
-"""Raises IllegalSnapshot unless the value is what the part, which is named first, must be."""
+"""Given the name of a part and its value: raises IllegalSnapshot unless the part may have this value."""
 
 _MAY_BE_NONE = ("target_step", "bucket", "start_weight", "dispatch_index", "dispatch")
 """Numbers that are −1 where there is none."""
@@ -169,7 +169,7 @@ _SNAPSHOT = _keys(
         "prompts_per_epoch": _number(0),
         "incarnation": _number(0),
         "state": _STATE,
-        "closed": _list(_fields_of(ClosedStep)),
+        "closed": _list(_fields_of(StepClosed)),
         "next_dispatch": _number(0),
         "next_slot": _number(0),
         "next_chunk": _number(0),
@@ -181,11 +181,11 @@ _SNAPSHOT = _keys(
 
 
 def require_form(saved: object) -> None:
-    """Every part is there once, of its type and in its range. Raises IllegalSnapshot."""
+    """Raise IllegalSnapshot unless every part is there once, of its type and in its range."""
     if isinstance(saved, Mapping) and saved.get("format") != FORMAT:
         raise IllegalSnapshot(
             f"the snapshot has format {saved.get('format')!r}; this evenstep reads format {FORMAT}. Resume with the "
-            f"version that wrote it, or start anew"
+            f"version that wrote it, or start a new run"
         )
     _SNAPSHOT("", saved)
 
@@ -209,11 +209,9 @@ GATED = ("in_order", "ready_first", "weight_fifo")
 
 
 def require_lists(saved: Mapping[str, Any], state: State, closed_before: int = 0) -> None:
-    """The groups and steps that are listed are ones that a core can have; `state` is that of `saved`.
+    """Raise IllegalSnapshot unless a core can have the groups and steps that are listed; `state` is that of `saved`.
 
-    `closed_before` is how many steps were closed before those that are listed, as in a trace, which lists each once.
-
-    Raises IllegalSnapshot.
+    `closed_before` is how many steps were closed before those listed; a trace lists each step once.
     """
     for part, said, expected in (
         *_ascending(saved),
@@ -228,10 +226,7 @@ def require_lists(saved: Mapping[str, Any], state: State, closed_before: int = 0
 
 
 def require_agreement(saved: Mapping[str, Any], state: State, book: Book, limits: Limits) -> None:
-    """What is counted is what is listed, so that a core can go on; `state` and `book` are those of `saved`.
-
-    Raises IllegalSnapshot.
-    """
+    """Raise IllegalSnapshot unless the counts agree with the lists; `state` and `book` are those of `saved`."""
     size = saved["num_prompts_per_step"]
     then = limits._replace(size=size, max_replacements=max(limits.max_replacements, _most_replacements(state)))
     for fault in faults(_with_todays_floor(state, then), then, book.roster):
@@ -280,7 +275,7 @@ def _prompts_once(saved: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _prompts_read(saved: Mapping[str, Any], state: State) -> Iterator[Problem]:
-    """What is in hand was read from the data, and no more was pulled than was read."""
+    """Prompts in hand were read from the data, and no more were pulled than were read."""
     per_epoch, source = saved["prompts_per_epoch"], state.source
     if source.offset > per_epoch:
         yield "state.source.offset", f"is {source.offset}", f"at most prompts_per_epoch, {per_epoch}"
@@ -299,7 +294,7 @@ def _prompts_read(saved: Mapping[str, Any], state: State) -> Iterator[Problem]:
 
 
 def _numbers_once(saved: Mapping[str, Any]) -> Iterator[Problem]:
-    """Slots and dispatch numbers are of one group each, and were given out."""
+    """Each slot and dispatch number has one group, and was given out."""
     groups = [(place, group) for place in _Places._fields for group in saved[place]]
     for name, position in (("slot", 1), ("dispatch", 2)):
         known: dict[int, str] = {}
@@ -316,7 +311,7 @@ def _numbers_once(saved: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _classes(saved: Mapping[str, Any], state: State) -> Iterator[Problem]:
-    """What a place says of the classes of its groups."""
+    """The classes of groups fit the place that they are in."""
     version = state.trainer.version
     for place in _Places._fields:
         for prompt, *_, (_, _, start_weight, replacements, label) in saved[place]:

@@ -1,7 +1,7 @@
 """The core's state: a NamedTuple of NamedTuples of integers, and counts of groups per class.
 
-Groups that no rule can tell apart are counted, not listed. Which prompt is which is the roster's business
-(`fsm.groups.roster`); nothing here depends on it.
+Groups that no rule can tell apart are counted, not listed. The roster (`fsm.groups.roster`) knows which prompt is
+which, and nothing here depends on it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from fsm.machines.spare_pool import SparePool
 from fsm.machines.step_assembly import StepAssembly
 from fsm.machines.trainer import Trainer
 from fsm.values import pages
-from fsm.values.evolve import evolver
 from fsm.values.pages import Pages
+from fsm.values.updates import fast_replace
 
 _RUNNING = RunState.RUNNING  # an enum's members are slow to look up
 NONE = -1
 """Stands for "none" in a class and in the limits, where every value is an integer."""
 
 
+@fast_replace
 class GroupClass(NamedTuple):
     """What a rule can see of a group; groups of one class are interchangeable.
 
@@ -41,11 +42,13 @@ class GroupClass(NamedTuple):
     replacements: int = 0
     """Replacements that its slot has had; 0 once ready, where it no longer matters (S5)."""
     label: int = 0
-    """What a custom sampler sees of it beside; given when the group is ready."""
+    """What else a custom sampler sees of it; given when the group commits."""
 
 
-starting = evolver(GroupClass, "start_weight")
-"""`starting(group_class, version)`: the class of an attempt that starts under `version`, or waits to (NONE)."""
+def starting(group_class: GroupClass, version: int) -> GroupClass:
+    """The class of an attempt that starts under `version`, or waits to start (NONE)."""
+    return group_class._replace(start_weight=version)
+
 
 Counts = Pages[GroupClass, int]
 """Groups per class."""
@@ -60,7 +63,7 @@ class Queue(NamedTuple):
 
 
 class Budgets(NamedTuple):
-    """What the drop budgets are measured against (L7)."""
+    """What is spent of the drop budgets (L7)."""
 
     consecutive_dropped: int = 0
     """Prompts given up on after infra failures since a group last finished."""
@@ -68,8 +71,9 @@ class Budgets(NamedTuple):
     """Prompts given up on after data failures in the whole run."""
 
 
+@fast_replace
 class State(NamedTuple):
-    """Everything that the rules decide by."""
+    """Everything that the rules look at, besides the laws of the run."""
 
     run: Run = Run()
     source: Source = Source()
@@ -81,7 +85,7 @@ class State(NamedTuple):
     ledgers: Pages[int, ShortfallLedger] = ()
     """Per open step that has a charge."""
     filtered: Pages[int, int] = ()
-    """Per open step the groups filtered for it (L8); kept where there is a limit."""
+    """Per open step the groups filtered for it (L8); empty where no limit is set."""
     queue: Queue = Queue()
     backing_off: Counts = ()
     """In flight, between a failed attempt and its retry."""
@@ -124,9 +128,9 @@ class Limits(NamedTuple):
     dynamic_sampling: int
     """1 or 0."""
     closes_short: int
-    """1 for a sampler that closes its last step short at exhaustion, which also leaves its gate open (X1, A6)."""
+    """1 for a sampler that closes its last step short at exhaustion; A6 does not close its gate (X1)."""
     first_prompt: int = 0
-    """The number of this data's first prompt: above all of earlier data, where a run went on with other data (C3)."""
+    """The number of this data's first prompt; after a resume with other data it follows those of the old data (C3)."""
 
     @property
     def uses_pool(self) -> bool:
@@ -176,7 +180,7 @@ def is_over(state: State) -> bool:
 
 
 class View:
-    """What a sampler may look at. Read-only; valid for the call that it is passed to."""
+    """What a sampler may look at: read-only, and valid only during the call that it is passed to."""
 
     __slots__ = ("_state", "limits")
 
@@ -201,7 +205,7 @@ class View:
 
     @property
     def assembling_step(self) -> int:
-        """The earliest step with a place left."""
+        """The earliest step with selected + charged < N."""
         return assembling_step(self._state, self.limits)
 
     def selected(self, step: int) -> int:

@@ -16,8 +16,7 @@ import yaml
 from pydantic import Field
 
 from fsm.config.parse import CoreLossConfig, CorePolicyConfig, RunConfig, parse_config
-from fsm.config.strict import Strict
-from fsm.config.strict_yaml import load_yaml
+from fsm.config.strict import Strict, load_yaml
 from fsm.errors import ConfigError
 from runtime.files.plain import refuse_not_plain
 from runtime.generation.config import GenerationConfig, VllmEngineConfig

@@ -26,8 +26,8 @@ from fsm.machines.prompt_group import PROMPT_GROUP, Tally
 from fsm.machines.table import Fairness, Table, Value, fire
 from fsm.machines.trainer import TRAINER, TrainerState
 from fsm.rules import on_event, own_moves
+from fsm.rules.changes import Done
 from fsm.rules.laws import Laws
-from fsm.rules.on_event import Done
 from fsm.samplers.protocol import labels_of
 from fsm.state import GroupClass, State, is_over
 from fsm.values import pages

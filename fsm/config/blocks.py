@@ -1,7 +1,7 @@
-"""The blocks of the run configuration that the core reads, as they are written in YAML (DESIGN, section 6).
+"""The blocks of the run configuration that the core reads, as they are written in YAML.
 
-A block says what one key may hold by itself. What must fit together is in `fsm.config.refusals`; what null stands
-for is in `fsm.config.values`.
+A block says what each key may hold by itself. Which keys must fit together is in `fsm.config.refusals`, what null
+stands for in `fsm.config.values`.
 """
 
 from __future__ import annotations
@@ -98,14 +98,14 @@ class WeightFifoConfig(Strict):
 
 
 def _module_and_class(target: str) -> str:
-    """Refuse what can't be the name of a class; whether it is one shows when it is loaded."""
+    """Refuse what can't be the name of a class. Whether there is such a class shows when it is loaded."""
     if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*", target):
         raise ValueError('allowed: "module:ClassName", as in "my_package.samplers:ShortestFirst"')
     return target
 
 
 class CustomConfig(Strict):
-    """A sampler from outside. Keys beside `name` and `target` go to its constructor, by way of `options`."""
+    """A sampler from outside. Keys other than `name` and `target` go to its constructor, by way of `options`."""
 
     name: Literal["custom"] = Field(default="custom", description="The sampler.")
     target: Annotated[str, AfterValidator(_module_and_class)] = Field(
@@ -127,7 +127,7 @@ class CustomConfig(Strict):
             return given  # refused as what it is
         twice = sorted(str(key) for key in extra.keys() & options.keys())
         if twice:
-            raise ValueError(f"{', '.join(twice)} is given twice, beside options and in it; keep one")
+            raise ValueError(f"{', '.join(twice)} is given twice, next to options and in it; keep one")
         known = {key: value for key, value in given.items() if key in cls.model_fields}
         return known | {"options": copy.deepcopy({**options, **extra})}
 
@@ -180,7 +180,7 @@ class RolloutFailureConfig(Strict):
 class StallWatchdogConfig(Strict):
     """What happens when a run makes no progress: no group finishes and no step closes."""
 
-    interval_s: Seconds = Field(default=30.0, description="Time between two looks of the watchdog.")
+    interval_s: Seconds = Field(default=30.0, description="Time between two checks of the watchdog.")
     stall_timeout_s: PositiveSeconds = Field(
         default=600.0, description="Time without progress after which the watchdog acts."
     )
@@ -191,8 +191,8 @@ class StallWatchdogConfig(Strict):
     )
     on_deadlock: Literal["stop", "warn"] = Field(
         default="stop",
-        description="A run that provably can never go on is stopped at once; warn says so once, and keeps it for a "
-        "debugger, whatever stall_action is.",
+        description="Stop a run that provably can never go on, at once; or warn once, and keep it for a debugger, "
+        "also under stall_action: abort.",
     )
 
 

@@ -1,7 +1,7 @@
 """The run configuration: one strict YAML document, checked as a whole before anything starts.
 
-`parse_config` is the way in. The blocks are in `fsm.config.blocks`, what null stands for in
-`fsm.config.values`, what must fit together in `fsm.config.refusals`.
+`parse_config` is the entry. The blocks are in `fsm.config.blocks`, what null stands for in `fsm.config.values`, which
+keys must fit together in `fsm.config.refusals`.
 """
 
 from __future__ import annotations
@@ -78,10 +78,10 @@ def parse_config(mapping: object, *, model: type[Config], check: bool = True) ->
 
 
 def parse_config(mapping: object, *, model: type[RunConfig] = RunConfig, check: bool = True) -> RunConfig:
-    """The configuration that a YAML document says, or one ConfigError that lists all that is wrong with it.
+    """The configuration in a YAML document. Raises one ConfigError that lists everything that is wrong with it.
 
-    An empty document (None) is all defaults. `check=False` skips what must fit together across keys ("Refused
-    at setup"). For a custom sampler the checks that depend on its class are left to whoever loads it.
+    An empty document (None) is all defaults. `check=False` skips the refusals of keys that don't fit together. For a
+    custom sampler, those that depend on its class come when it is loaded (`fsm.config.setup.set_up`).
     """
     document = {} if mapping is None else mapping
     if not isinstance(document, Mapping):

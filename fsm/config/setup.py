@@ -28,7 +28,7 @@ class Setup(NamedTuple):
     sampler: PromptGroupSampler
     sampler_name: str
     notices: tuple[str, ...]
-    """What the start of the run says: warnings, and prompts that will never be pulled (A5)."""
+    """What the run says when it starts: warnings, and prompts that will never be pulled (A5)."""
 
 
 def set_up(config: RunConfig, num_prompts: int, *, check: bool = True) -> Setup:
@@ -37,7 +37,7 @@ def set_up(config: RunConfig, num_prompts: int, *, check: bool = True) -> Setup:
     `num_prompts` is the length of one epoch. `check=False` skips the refusals. Raises ConfigError.
     """
     if num_prompts < 0:
-        raise ConfigError(f"the data has {num_prompts} prompts; a run needs none or more")
+        raise ConfigError(f"the data has {num_prompts} prompts; allowed: 0 or more")
     sampler = build_sampler(config)
     known = traits(config, sampler)
     if check:

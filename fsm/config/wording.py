@@ -1,7 +1,7 @@
 """What is wrong with a configuration, in words: the key, what was given, what is allowed.
 
-pydantic finds the problems; this says them. It knows blocks only as pydantic models, so blocks that the
-runtime adds are told about in the same way.
+pydantic finds the problems, and this puts them into words. It knows blocks only as pydantic models, so it speaks of the
+runtime's blocks in the same way.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Place(NamedTuple):
     path: str
     """Dotted, as the user would write it: async_rl.sampler.name."""
     parent: str
-    """The same without the last key."""
+    """The path without its last key."""
     owner: Model | None
     """The block that the last key is in; None if the place is in no block."""
     owner_words: str
@@ -36,9 +36,9 @@ class Place(NamedTuple):
     shape: Any
     """The annotation of the last key; None for an unknown key."""
     constraints: tuple[Any, ...]
-    """Bounds that stand beside the annotation."""
+    """The bounds of the annotation."""
     description: str
-    """What the last key is, in a sentence; empty where nothing says so."""
+    """What the last key is, in a sentence; empty where it has no description."""
 
 
 def problems(error: ValidationError, model: Model) -> list[str]:
@@ -48,7 +48,7 @@ def problems(error: ValidationError, model: Model) -> list[str]:
 
 
 def given_as(value: object) -> str:
-    """A given value as the user wrote it, with its kind where that is not plain to see."""
+    """A value as the user wrote it, with its kind where that is not obvious."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -65,7 +65,7 @@ def given_as(value: object) -> str:
 
 
 def allowed_as(shape: Any, constraints: Sequence[Any] = ()) -> str | None:
-    """What an annotation allows, in words; None where there are none."""
+    """What an annotation allows, in words; None where there are no words for it."""
     origin, arguments = get_origin(shape), get_args(shape)
     if origin is Annotated:
         inner, *beside = arguments
@@ -127,7 +127,7 @@ def _allowed(place: Place) -> str | None:
 
 
 def _hint(place: Place, given: object) -> str:
-    """What a user who wrote this most likely meant."""
+    """What the user most likely meant."""
     blocks = list(models_in(place.shape))
     if given is None and blocks:
         return " (leave the key out for its defaults)"
@@ -184,7 +184,7 @@ def _misspelt(place: Place, given: object) -> str:
 
 
 def _place(model: Model, location: Sequence[int | str]) -> Place:
-    """Follow pydantic's location, leaving out the names of union members, which nobody wrote."""
+    """Follow pydantic's location. The names of union members, which no user wrote, are left out."""
     path, parent, words, description = "", "", "", ""  # of the shape reached so far
     shape: Any = model
     constraints: tuple[Any, ...] = ()
@@ -210,7 +210,7 @@ def _place(model: Model, location: Sequence[int | str]) -> Place:
 
 
 def _bare(shape: Any) -> Any:
-    """The annotation without what stands beside it, and without null."""
+    """The annotation without metadata and without null."""
     while get_origin(shape) is Annotated:
         shape = get_args(shape)[0]
     if get_origin(shape) in UNIONS:
@@ -236,7 +236,7 @@ def _item_of(shape: Any) -> Any:
 
 
 def models_in(shape: Any) -> Iterator[Model]:
-    """The blocks that an annotation speaks of."""
+    """The blocks in an annotation."""
     if isinstance(shape, type) and issubclass(shape, BaseModel):
         yield shape
     elif get_origin(shape) is not Literal:

@@ -1,7 +1,7 @@
-"""Things by dispatch number, the smallest first: they come out of order, but near those that started with them.
+"""A priority queue by dispatch number, for things that are added nearly in that order.
 
-One heap of a million entries costs a climb through cold memory for each that is taken. So there is a heap for every
-block of dispatch numbers, of which only the first and the newest are in use at any time, and a heap of the blocks.
+Taking from one heap of a million entries walks through cold memory. So there is a heap for every block of dispatch
+numbers, of which only the first and the newest are in use at any time, and a heap of the blocks.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class DispatchOrder(Generic[T]):
 
     def __init__(self) -> None:
         self._blocks: dict[int, list[tuple[int, T]]] = {}
-        """Per block a heap; none is empty."""
+        """Per block its heap; none is empty."""
         self._numbers: list[int] = []
-        """A heap of the blocks there are."""
+        """A heap of the blocks' numbers."""
 
     def add(self, dispatch: int, thing: T) -> None:
         """Put one in."""

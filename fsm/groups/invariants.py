@@ -1,7 +1,7 @@
 """What must hold of every state. The core asserts `check` after every event, in production too.
 
-`check` costs the same however many groups there are; `check_deep` goes through all classes and the roster, for
-tests, the simulation, the checker and snapshots. Each raises InvariantBroken with the values.
+The cost of `check` does not depend on the number of groups. `check_deep` looks at all classes and the roster, for
+tests, the simulation, the checker and snapshots. Both raise InvariantBroken with the values.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def _broken(what: str, state: State) -> InvariantBroken:
 
 
 def check(state: State, limits: Limits) -> None:
-    """The balance sheet, the step's guard, and what two places count alike."""
+    """The balance sheet, the step's guard, and counts that are kept in two places."""
     fault = _fault(state, limits)
     if fault is not None:
         raise _broken(fault, state)
@@ -46,7 +46,7 @@ def check_deep(state: State, limits: Limits, roster: Roster) -> None:
 
 
 def faults(state: State, limits: Limits, roster: Roster) -> Iterator[str]:
-    """All that does not hold, in words that begin with the rule."""
+    """Everything that does not hold, in sentences that begin with the rule."""
     fault = _fault(state, limits)
     if fault is not None:
         yield fault

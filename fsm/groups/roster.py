@@ -1,8 +1,8 @@
 """The roster: which group is which.
 
-The state counts groups per class; the roster knows, per class, the groups in order of dispatch, and per group its
-prompt, slot, dispatch number and attempts. It obeys the counts and decides nothing: every method carries out one
-move that the rules have made, and raises InvariantBroken where it cannot.
+The state counts groups per class. The roster knows, per class, the groups in order of dispatch, and per group its
+prompt, slot, dispatch number and attempts. It obeys the counts and decides nothing: every method carries out a change
+that the rules have made. `fsm.groups.book` has checked before that the groups of the change are there.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from fsm.errors import InvariantBroken
 from fsm.events import FailureKind
 from fsm.groups.dispatch_order import DispatchOrder
 from fsm.rules.changes import Picks
@@ -29,7 +28,7 @@ class Group:
         self.dispatch = NONE
         """The number of its current or last attempt; NONE for a spare that waits to start."""
         self.infra_failures = 0
-        """Attempts of this prompt that failed, since the last resume."""
+        """Infra failures of this prompt since the last resume."""
         self.data_failures = 0
 
     def failures(self, kind: FailureKind) -> int:
@@ -121,7 +120,7 @@ class Roster:
             del self.running[group.group_class]
 
     def leave_flight(self, group: Group) -> None:
-        """`group` is in flight no more; its attempt is over."""
+        """The attempt of `group` is over, and none follows."""
         self.stop_running(group)
         del self.in_flight[group.prompt]
 
@@ -149,10 +148,7 @@ class Roster:
         selected = []
         for group_class, groups in picks:
             of_class = self.ready[group_class]
-            taken = of_class.take(groups)
-            if len(taken) != groups:
-                raise InvariantBroken(f"{len(taken)} groups of {group_class} are ready, selected {groups}")
-            selected += taken
+            selected += of_class.take(groups)
             if not of_class:
                 del self.ready[group_class]
         self.chunk = {group.prompt: group for group in selected}
@@ -161,21 +157,15 @@ class Roster:
     def evict(self, picks: Picks) -> list[Group]:
         """All groups of the classes leave, in order of dispatch."""
         evicted: list[Group] = []
-        for group_class, groups in picks:
-            of_class = self.ready.pop(group_class)
-            if len(of_class) != groups:
-                raise InvariantBroken(f"{len(of_class)} groups of {group_class} are ready, counted {groups}")
-            evicted += of_class
+        for group_class, _ in picks:
+            evicted += self.ready.pop(group_class)
         return evicted
 
     def abort(self, picks: Picks) -> list[Group]:
         """All attempts of the classes stop, in order of dispatch."""
         aborted = []
-        for group_class, groups in picks:
-            of_class = self.running.pop(group_class)
-            if len(of_class) != groups:
-                raise InvariantBroken(f"{len(of_class)} groups of {group_class} run, counted {groups}")
-            for group in of_class.values():
+        for group_class, _ in picks:
+            for group in self.running.pop(group_class).values():
                 del self.in_flight[group.prompt]
                 aborted.append(group)
         return aborted
@@ -184,6 +174,10 @@ class Roster:
         """The chunk in training is trained."""
         self.accumulated += self.chunk.values()
         self.chunk = {}
+
+    def selected(self) -> list[Group]:
+        """Groups of the open step, those of the chunk in training last."""
+        return [*self.accumulated, *self.chunk.values()]
 
     def close(self) -> list[Group]:
         """The open step closes."""
@@ -207,7 +201,7 @@ class Roster:
         for group in in_flight:
             group.infra_failures = group.data_failures = 0
             self.start(group, starting(group.group_class, start_weight))
-        for group in [*self.accumulated, *self.chunk.values()]:
+        for group in self.selected():
             self.make_ready(group, group.group_class)
         self.accumulated, self.chunk = [], {}
         return in_flight
@@ -225,8 +219,8 @@ class Roster:
         return hands
 
     def _empty(self) -> list[int]:
-        """The prompts that were in hand, in dataloader order; none is any more."""
-        groups = [*self.in_flight.values(), *self.ready_groups(), *self.accumulated, *self.chunk.values()]
+        """Empty every place. Returns the prompts that were in hand, in dataloader order."""
+        groups = [*self.in_flight.values(), *self.ready_groups(), *self.selected()]
         hands = sorted([*self.spares, *self.queue, *(group.prompt for group in groups)])
         for place in (self.spares, self.queue, self.in_flight, self.running, self.waiting, self.backing_off):
             place.clear()

@@ -29,7 +29,7 @@ class GateContext(NamedTuple):
     sampler_admits: int
     """1 where the sampler admits a batch now (A1)."""
     max_steps: int
-    """max_num_steps where it bounds admission, else -1."""
+    """max_num_steps where it bounds admission; else −1."""
     version: int = 0
 
 

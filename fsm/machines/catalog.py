@@ -1,4 +1,4 @@
-"""All machines, for whoever goes through them: production, the checker, proofs and pictures."""
+"""All machines, for code that needs every table: production, the checker, proofs and diagrams."""
 
 from __future__ import annotations
 
@@ -26,4 +26,4 @@ TABLES: tuple[Table[Any, Any], ...] = (
 """The machines that production drives: what exists once, or once a step."""
 
 ALL_TABLES: tuple[Table[Any, Any], ...] = (PROMPT_GROUP, *TABLES)
-"""These and the life of a prompt group, which is moved as counts."""
+"""These, and the life of a prompt group, which is moved as counts."""

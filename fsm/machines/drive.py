@@ -1,9 +1,9 @@
 """Production's way to fire a rule: one `transitions.Machine` a table.
 
-The machine's model carries a machine's value. Guards are the machine's conditions; the update is computed in
-`before` and committed once, with the status, in the setter of `state`: an update that raises leaves the value
-as it was. `transitions` answers a false guard with False and no word, so the rule is asked for first and
-refused loudly.
+The machine's model carries the value. Guards are the machine's conditions. The update is computed in `before` and
+committed once, with the status, in the setter of `state`, so an update that raises leaves the value as it was.
+`transitions` returns False for a false guard and says nothing, so `Drive` looks the rule up first and refuses with an
+error.
 """
 
 from __future__ import annotations

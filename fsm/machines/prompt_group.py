@@ -1,7 +1,7 @@
-"""PromptGroup: a group's life, and the balance sheet of all of them.
+"""PromptGroup: a group's life, and the balance sheet of all groups (X4).
 
-Groups are moved as counts: a rule of this table takes groups from one column of the tally to another, and no
-machine object or trigger exists per group. The tally is the balance sheet of X4.
+Groups are moved as counts: a rule of this table takes groups from one column of the balance sheet to another. There is
+no machine object or trigger per group.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from fsm.errors import InvariantBroken
 from fsm.machines.table import Fairness, Rule, Table
-from fsm.values.evolve import evolver
+from fsm.values.updates import fast_replace
 
 
 class GroupState(IntEnum):
-    """Where a prompt group is. The values are the positions of the tally's columns."""
+    """Where a prompt group is. The values are the positions of the columns of the balance sheet."""
 
     DATA = 0
     """Not pulled yet, or to be generated again (C3)."""
@@ -32,6 +32,7 @@ class GroupState(IntEnum):
     ABORTED = 10
 
 
+@fast_replace
 class Tally(NamedTuple):
     """The balance sheet: prompts pulled, and how many are where (X4). All counts are at least 0."""
 
@@ -50,11 +51,11 @@ class Tally(NamedTuple):
     evicted: int = 0
     aborted: int = 0
     replaced: int = 0
-    """Spares that took over a slot; not a place of its own."""
+    """Spares that took over a slot; they are counted in another column too."""
 
     @property
     def leftover(self) -> int:
-        """What a run that ends now leaves over (X4)."""
+        """Groups left over if the run ends now (X4)."""
         return self.spare + self.queued + self.in_flight + self.ready + self.selected
 
     def as_counts(self) -> dict[str, int]:
@@ -73,7 +74,7 @@ class Tally(NamedTuple):
 
 
 class GroupCount(NamedTuple):
-    """The value that this table's rules are stated for: how many groups are where a rule takes them from."""
+    """The value of this table: how many groups are in the place that a rule takes them from."""
 
     status: GroupState
     groups: int
@@ -90,12 +91,12 @@ def _are_there(count: GroupCount, context: GroupContext) -> bool:
 
 
 def _move_out(count: GroupCount, context: GroupContext) -> GroupCount:
-    """What is left behind in the source: the rest moves to the rule's dest."""
+    """What stays in the source; the others go to the rule's dest."""
     return count._replace(groups=count.groups - context.groups)
 
 
 def group_count_holds(count: GroupCount, _: GroupContext) -> bool:
-    """No place holds fewer than no groups."""
+    """No place has a negative count."""
     return count.groups >= 0
 
 
@@ -154,17 +155,18 @@ PROMPT_GROUP: Table[GroupCount, GroupContext] = Table(
 
 
 def _mover(event: str, source: GroupState, dest: GroupState) -> Callable[[Tally, int], Tally]:
-    """Takes groups from one column to another; those that come from the data are pulled (X4)."""
+    """A function that moves groups from one column to another; groups from the data count as pulled (X4)."""
     takes, gives, from_data = source.value, dest.value, source is GroupState.DATA
-    moved = evolver(Tally, *dict.fromkeys((Tally._fields[takes], Tally._fields[gives])))
 
     def move(tally: Tally, groups: int) -> Tally:
-        taken = tally[takes]
-        if groups < 0 or (not from_data and groups > taken):
+        if groups < 0 or (not from_data and groups > tally[takes]):
             raise InvariantBroken(f"PromptGroup refuses {event} of {groups} groups: {tally}")
         if takes == gives:
             return tally
-        return moved(tally, taken + groups if from_data else taken - groups, tally[gives] + groups)
+        columns = list(tally)
+        columns[takes] += groups if from_data else -groups
+        columns[gives] += groups
+        return tuple.__new__(Tally, columns)  # as `_make` does, without its call
 
     return move
 
@@ -174,4 +176,4 @@ TRANSFER: dict[str, Callable[[Tally, int], Tally]] = {
     for rule in PROMPT_GROUP.rules
     if len(rule.sources) == 1
 }
-"""Per event of the table: the tally after that many groups have moved."""
+"""Per event of the table: a function from a balance sheet and a number of groups to the sheet after they have moved."""

@@ -24,11 +24,11 @@ class Run(NamedTuple):
 
 
 class RunContext(NamedTuple):
-    """The run's rules look at nothing beside its state."""
+    """Empty: the run's rules look at its status alone."""
 
 
 def run_holds(_: Run, __: RunContext) -> bool:
-    """Nothing to hold beside the state."""
+    """Always: a run has only its status."""
     return True
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -42,36 +43,32 @@ class LedgerContext(NamedTuple):
     """Groups selected into the step; 0 for a step that is not yet being trained."""
 
 
+_EVEN, _SHORT, _AT_FLOOR, _BELOW_FLOOR, _SETTLED = LedgerState
+_OPEN = (_EVEN, _SHORT, _AT_FLOOR, _BELOW_FLOOR)
+
+
+def status_of(charged: int, size: int, floor: int) -> LedgerState:
+    """Where an open step stands to which so many groups are charged."""
+    if charged == 0:
+        return _EVEN
+    left = size - charged
+    if left > floor:
+        return _SHORT
+    return _AT_FLOOR if left == floor else _BELOW_FLOOR
+
+
+def _comes_to(charges: int, status: LedgerState, name: str) -> Callable[[ShortfallLedger, LedgerContext], bool]:
+    """The guard: after so many more charges the step stands at `status`."""
+
+    def guard(ledger: ShortfallLedger, context: LedgerContext) -> bool:
+        return status_of(ledger.charged + charges, context.size, context.floor) is status
+
+    guard.__name__ = name
+    return guard
+
+
 def _has_room(ledger: ShortfallLedger, context: LedgerContext) -> bool:
     return context.selected >= 0 and context.selected + ledger.charged < context.size
-
-
-def _stays_above(ledger: ShortfallLedger, context: LedgerContext) -> bool:
-    return context.size - (ledger.charged + 1) > context.floor
-
-
-def _comes_to_floor(ledger: ShortfallLedger, context: LedgerContext) -> bool:
-    return context.size - (ledger.charged + 1) == context.floor
-
-
-def _goes_below(ledger: ShortfallLedger, context: LedgerContext) -> bool:
-    return context.size - (ledger.charged + 1) < context.floor
-
-
-def _is_even(ledger: ShortfallLedger, _: LedgerContext) -> bool:
-    return ledger.charged == 0
-
-
-def _is_short(ledger: ShortfallLedger, context: LedgerContext) -> bool:
-    return ledger.charged > 0 and context.size - ledger.charged > context.floor
-
-
-def _is_at_floor(ledger: ShortfallLedger, context: LedgerContext) -> bool:
-    return ledger.charged > 0 and context.size - ledger.charged == context.floor
-
-
-def _is_below(ledger: ShortfallLedger, context: LedgerContext) -> bool:
-    return ledger.charged > 0 and context.size - ledger.charged < context.floor
 
 
 def _charge(ledger: ShortfallLedger, _: LedgerContext) -> ShortfallLedger:
@@ -82,38 +79,26 @@ def ledger_holds(ledger: ShortfallLedger, context: LedgerContext) -> bool:
     """The charge is within the step, and the status says where it stands."""
     if not 0 <= ledger.charged <= context.size:
         return False
-    left = context.size - ledger.charged
-    if ledger.status is LedgerState.EVEN:
-        return ledger.charged == 0
-    if ledger.status is LedgerState.SHORT:
-        return ledger.charged > 0 and left > context.floor
-    if ledger.status is LedgerState.AT_FLOOR:
-        return ledger.charged > 0 and left == context.floor
-    if ledger.status is LedgerState.BELOW_FLOOR:
-        return ledger.charged > 0 and left < context.floor
-    return True
+    return ledger.status is _SETTLED or ledger.status is status_of(ledger.charged, context.size, context.floor)
 
-
-_EVEN, _SHORT, _AT_FLOOR, _BELOW_FLOOR, _SETTLED = LedgerState
-_OPEN = (_EVEN, _SHORT, _AT_FLOOR, _BELOW_FLOOR)
 
 SHORTFALL_LEDGER: Table[ShortfallLedger, LedgerContext] = Table(
     name="ShortfallLedger",
     states=LedgerState,
     initial=_EVEN,
     rules=(
-        Rule("charge", (_EVEN, _SHORT), _SHORT, ("L3", "L4", "S5"), (_has_room, _stays_above), _charge,
-             Fairness.NONE),
-        Rule("charge", (_EVEN, _SHORT), _AT_FLOOR, ("L3", "L4", "S5"), (_has_room, _comes_to_floor), _charge,
-             Fairness.NONE),
-        Rule("charge", _OPEN, _BELOW_FLOOR, ("L3", "L4", "L6"), (_has_room, _goes_below), _charge,
-             Fairness.NONE),
+        Rule("charge", (_EVEN, _SHORT), _SHORT, ("L3", "L4", "S5"),
+             (_has_room, _comes_to(1, _SHORT, "_stays_above")), _charge, Fairness.NONE),
+        Rule("charge", (_EVEN, _SHORT), _AT_FLOOR, ("L3", "L4", "S5"),
+             (_has_room, _comes_to(1, _AT_FLOOR, "_comes_to_floor")), _charge, Fairness.NONE),
+        Rule("charge", _OPEN, _BELOW_FLOOR, ("L3", "L4", "L6"),
+             (_has_room, _comes_to(1, _BELOW_FLOOR, "_goes_below")), _charge, Fairness.NONE),
         Rule("settle", _OPEN, _SETTLED, ("L5",)),
-        # The floor may be another after a resume.
-        Rule("resume", _OPEN, _EVEN, ("C2",), (_is_even,)),
-        Rule("resume", _OPEN, _SHORT, ("C2",), (_is_short,)),
-        Rule("resume", _OPEN, _AT_FLOOR, ("C2",), (_is_at_floor,)),
-        Rule("resume", _OPEN, _BELOW_FLOOR, ("C2",), (_is_below,)),
+        # A resume may be under another floor.
+        Rule("resume", _OPEN, _EVEN, ("C2",), (_comes_to(0, _EVEN, "_is_even"),)),
+        Rule("resume", _OPEN, _SHORT, ("C2",), (_comes_to(0, _SHORT, "_is_short"),)),
+        Rule("resume", _OPEN, _AT_FLOOR, ("C2",), (_comes_to(0, _AT_FLOOR, "_is_at_floor"),)),
+        Rule("resume", _OPEN, _BELOW_FLOOR, ("C2",), (_comes_to(0, _BELOW_FLOOR, "_is_below"),)),
     ),
     refusals={
         "charge": "a charge goes to an open step with selected + charged < size (L4)",

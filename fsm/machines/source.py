@@ -16,7 +16,7 @@ class SourceState(IntEnum):
 
     PRODUCING = 0
     DRAINING_SPARES = 1
-    """The data is used up; spares, queue and rollouts in flight are what is left."""
+    """The data is used up; only spares, the queue and groups in flight are left."""
     EXHAUSTED = 2
     """No data, nothing queued, nothing in flight, no whole batch of spares."""
 
@@ -27,7 +27,7 @@ class Source(NamedTuple):
     status: SourceState = SourceState.PRODUCING
     epoch: int = 0
     offset: int = 0
-    """Prompts of this epoch that are pulled or passed over."""
+    """Prompts of this epoch that are pulled or skipped."""
     requeued: int = 0
     """Prompts to be generated again, ahead of the rest of the data (C3)."""
 
@@ -49,7 +49,7 @@ class SourceContext(NamedTuple):
 
 
 def position(source: Source, prompts_per_epoch: int) -> int:
-    """Prompts of all epochs that are pulled or passed over."""
+    """Prompts of all epochs that are pulled or skipped."""
     return source.epoch * prompts_per_epoch + source.offset
 
 
@@ -65,10 +65,10 @@ def pullable(source: Source, context: SourceContext) -> bool:
 
 
 def advance(source: Source, context: SourceContext) -> Source:
-    """`source` after a pull of `context.groups`, in the next epoch where this one has no batch left.
+    """`source` after a pull of `context.groups`; in the next epoch if this one has no batch left.
 
-    Prompts to be generated again come first and stay for the next epoch; the end of the last epoch is not passed
-    over, since a resume may be able to use it (another N, or a pool).
+    Prompts to be generated again come first, and are kept for the next epoch. The end of the last epoch is not skipped,
+    since a resume may be able to use it (another N, or a pool).
     """
     again = min(context.groups, source.requeued)
     offset = source.offset + context.groups - again
@@ -100,7 +100,7 @@ def _nothing_left(_: Source, context: SourceContext) -> bool:
 
 
 def source_holds(source: Source, context: SourceContext) -> bool:
-    """Positions are within the data, and the source produces exactly while a batch can be taken."""
+    """Positions are within the data, and the source is producing exactly while a batch can be taken."""
     within = (
         0 <= source.offset <= context.prompts_per_epoch and 0 <= source.epoch < context.epochs and source.requeued >= 0
     )

@@ -48,7 +48,7 @@ def _change(sign: int) -> Callable[[SparePool, PoolContext], SparePool]:
 
 
 def status_of(spares: int, reserve: int, data_left: int) -> PoolState:
-    """What a pool of that many spares does."""
+    """The status of a pool of so many spares."""
     if data_left:
         return PoolState.LOW if spares < reserve else PoolState.STOCKED
     return PoolState.DRAINING if spares else PoolState.SPENT
@@ -64,7 +64,7 @@ def _comes_to(sign: int, status: PoolState) -> Callable[[SparePool, PoolContext]
 
 
 def pool_holds(pool: SparePool, context: PoolContext) -> bool:
-    """Never negative, and the status says what the pool does."""
+    """Never negative, and the status is that of its spares."""
     return pool.spares >= 0 and pool.status is status_of(pool.spares, context.reserve, context.data_left)
 
 

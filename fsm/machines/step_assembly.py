@@ -1,7 +1,7 @@
-"""StepAssembly: how much of the step being trained is made up.
+"""StepAssembly: how far the step being trained is.
 
 Its guard is the heart of evenstep: selected + charged never exceeds the step size, and the step is full exactly
-when they are equal. `charged` is kept by the step's ShortfallLedger and comes in the context.
+when they are equal. The step's ShortfallLedger counts the charges, which come in the context.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class StepState(IntEnum):
     FINISHING = 2
     """The optimizer step was asked for."""
     SHORT = 3
-    """The same, for a step that closes short at exhaustion."""
+    """The optimizer step was asked for, and the step closes short at exhaustion."""
     CLOSED = 4
     BELOW_FLOOR = 5
     """It lost more groups than min_step_batch_fraction allows; the run stops."""
@@ -53,12 +53,25 @@ def want(size: int, selected: int, charged: int) -> int:
     return size - selected - charged
 
 
+_ASSEMBLING, _FULL, _FINISHING, _SHORT, _CLOSED, _BELOW_FLOOR = StepState
+
+
+def status_of(selected: int, charged: int, size: int) -> StepState | None:
+    """How far a step is whose optimizer step was not asked for; None where selected + charged exceed the size."""
+    missing = want(size, selected, charged)
+    if missing < 0:
+        return None
+    return _ASSEMBLING if missing else _FULL
+
+
 def _leaves_room(step: StepAssembly, context: StepContext) -> bool:
-    return context.groups >= 0 and want(context.size, step.selected, context.charged) > context.groups
+    groups = context.groups
+    return groups >= 0 and status_of(step.selected + groups, context.charged, context.size) is _ASSEMBLING
 
 
 def _makes_full(step: StepAssembly, context: StepContext) -> bool:
-    return context.groups >= 0 and want(context.size, step.selected, context.charged) == context.groups
+    groups = context.groups
+    return groups >= 0 and status_of(step.selected + groups, context.charged, context.size) is _FULL
 
 
 def _has_selected(step: StepAssembly, context: StepContext) -> bool:
@@ -66,17 +79,15 @@ def _has_selected(step: StepAssembly, context: StepContext) -> bool:
 
 
 def _is_full(step: StepAssembly, context: StepContext) -> bool:
-    return step.selected + context.charged == context.size
+    return status_of(step.selected, context.charged, context.size) is _FULL
 
 
 def _has_place(step: StepAssembly, context: StepContext) -> bool:
-    return want(context.size, step.selected, context.charged) > 0
+    return status_of(step.selected, context.charged, context.size) is _ASSEMBLING
 
 
 def _may_close_short(step: StepAssembly, context: StepContext) -> bool:
-    return (
-        step.selected >= context.floor and step.selected >= 1 and want(context.size, step.selected, context.charged) > 0
-    )
+    return step.selected >= context.floor and step.selected >= 1 and _has_place(step, context)
 
 
 def _lost_too_many(_: StepAssembly, context: StepContext) -> bool:
@@ -84,11 +95,11 @@ def _lost_too_many(_: StepAssembly, context: StepContext) -> bool:
 
 
 def _is_untouched(_: StepAssembly, context: StepContext) -> bool:
-    return 0 <= context.charged < context.size
+    return context.charged >= 0 and status_of(0, context.charged, context.size) is _ASSEMBLING
 
 
 def _is_all_charged(_: StepAssembly, context: StepContext) -> bool:
-    return context.charged == context.size
+    return status_of(0, context.charged, context.size) is _FULL
 
 
 def _select(step: StepAssembly, context: StepContext) -> StepAssembly:
@@ -103,20 +114,15 @@ def _empty(step: StepAssembly, _: StepContext) -> StepAssembly:
     return StepAssembly(step.status, 0)
 
 
-_ASSEMBLING, _FULL, _FINISHING, _SHORT, _CLOSED, _BELOW_FLOOR = StepState
-
-
 def comes_out_even(step: StepAssembly, size: int, charged: int) -> bool:
     """selected + charged ≤ size, and full exactly when equal (L5); short only below the size (X1)."""
-    status, selected = step
-    made_up = selected + charged
-    if selected < 0 or made_up > size:
+    status = step.status
+    so_far = status_of(step.selected, charged, size)
+    if step.selected < 0 or so_far is None:
         return False
-    if status is _ASSEMBLING or status is _SHORT:
-        return made_up < size
-    if status is _FULL or status is _FINISHING:
-        return made_up == size
-    return True
+    if status is _CLOSED or status is _BELOW_FLOOR:
+        return True
+    return so_far is (_ASSEMBLING if status is _ASSEMBLING or status is _SHORT else _FULL)
 
 
 def step_holds(step: StepAssembly, context: StepContext) -> bool:

@@ -1,11 +1,11 @@
-"""Rule tables: one declaration of each machine as plain data, from which everything else is made.
+"""Rule tables: each machine is declared once, as plain data.
 
 A machine's value is a NamedTuple of integers whose first field, `status`, is a member of its table's states.
-What a rule may look at beside the value is its context, a NamedTuple of integers too. Production drives a
-`transitions.Machine` (`fsm.machines.drive`); the checker calls `fire`, the same rules as a plain function; the
-diagrams and the proof obligations are read off the same tables.
+A rule also looks at a context, another NamedTuple of integers. Production drives a `transitions.Machine`
+(`fsm.machines.drive`); the checker calls `fire`, the same rules as a plain function; diagrams and proof obligations are
+made from the tables as well.
 
-A table is total: for every state and event there is a move, or the event's refusal says why there is none.
+A table is total: in every state an event has a rule, or the event's refusal says what is missing.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from fsm.errors import InvariantBroken
 
 
 class Fairness(IntEnum):
-    """How often the world and the core must take a move that they can take, for a run to end."""
+    """How often the world and the core must fire a rule that they can fire, for a run to end."""
 
     NONE = 0
-    """It may never be taken: a failure, a filtered group."""
+    """It may never fire: a failure, a filtered group."""
     WEAK = 1
-    """Taken in the end, if it stays possible."""
+    """It fires in the end, if it stays possible."""
     STRONG = 2
-    """Taken in the end, if it is possible again and again."""
+    """It fires in the end, if it becomes possible again and again."""
 
 
 class Value(Protocol):
-    """What a machine's value has in common with the others': it is a NamedTuple, and its first field this."""
+    """A machine's value: a NamedTuple whose first field is this."""
 
     @property
     def status(self) -> Any:
@@ -51,7 +51,7 @@ def with_status(value: V, status: IntEnum) -> V:
 
 
 def unchanged(value: V, _: Any) -> V:
-    """The update of a rule that only moves the status."""
+    """The update of a rule that only changes the status."""
     return value
 
 
@@ -63,15 +63,15 @@ class Rule(Generic[V, C]):
     sources: tuple[IntEnum, ...]
     dest: IntEnum
     implements: tuple[str, ...]
-    """The rules of the design that it carries out (A1 … X4)."""
+    """The rules that it carries out (A1 … X4)."""
     guards: tuple[Callable[[V, C], bool], ...] = ()
     update: Callable[[V, C], V] = unchanged
-    """The new value but for its status. It may assume that the guards hold."""
+    """Makes the new value, apart from its status. It may assume that the guards hold."""
     fairness: Fairness = Fairness.WEAK
 
     @property
     def name(self) -> str:
-        """Unique within a table: the event and where it leads, and the guards where those do not tell."""
+        """The event and the state that it leads to; unique within a table."""
         return f"{self.event}→{self.dest.name.lower()}"
 
 
@@ -84,9 +84,9 @@ class Table(Generic[V, C]):
     initial: IntEnum
     rules: tuple[Rule[V, C], ...]
     refusals: Mapping[str, str]
-    """Per event: what must be the case for it, in one clause."""
+    """Per event: when it is not refused, in one clause."""
     invariant: Callable[[V, C], bool]
-    """What every rule keeps true of a value; one proof obligation a rule."""
+    """Every rule keeps this true of the value; one proof obligation a rule."""
     by_event: Mapping[tuple[str, IntEnum], tuple[Rule[V, C], ...]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -107,14 +107,14 @@ class Table(Generic[V, C]):
 
 
 class Fire(Protocol):
-    """Carries out an event on a machine's value, by whatever means; see `fire` and `fsm.machines.drive.Drive`."""
+    """A way to carry out an event on a machine's value: `fire`, or `fsm.machines.drive.Drive`."""
 
     def __call__(self, table: Table[V, C], event: str, value: V, context: C) -> V:
-        """The value after the event. Raises InvariantBroken where the table has no move for it."""
+        """The value after the event. Raises InvariantBroken where the table refuses it."""
 
 
 def enabled(table: Table[V, C], event: str, value: V, context: C) -> Rule[V, C] | None:
-    """The rule that `event` would take, or None where the event is refused."""
+    """The rule that `event` fires, or None where the event is refused."""
     for rule in table.by_event[event, value.status]:
         for guard in rule.guards:
             if not guard(value, context):
@@ -133,7 +133,7 @@ def refusal(table: Table[V, C], event: str, value: V, context: C) -> str:
 
 
 def fire(table: Table[V, C], event: str, value: V, context: C) -> V:
-    """The rules as a plain function, as the checker uses them."""
+    """The value after the event, by a plain call of the rule: the checker's way."""
     rule = enabled(table, event, value, context)
     if rule is None:
         raise InvariantBroken(refusal(table, event, value, context))

@@ -1,6 +1,6 @@
 """Trainer: what the trainer is busy with, and the weight version.
 
-The version moves when the optimizer step finishes, before its weights are synced (DESIGN, section 1).
+The version moves when the optimizer step finishes, before its weights are synced.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class TrainerState(IntEnum):
     """What the trainer is busy with."""
 
     ASSEMBLING = 0
-    """Nothing: the step in assembly waits for groups."""
+    """With nothing: the step being assembled waits for groups."""
     TRAINING = 1
     """A chunk."""
     FINISHING = 2

@@ -1,6 +1,7 @@
-"""What a transition did, as plain data: the roster carries it to groups, the trace records it.
+"""Changes: what a rule did to the counts, as plain data.
 
-`RULES` names the rules of the design that a move implements.
+The rules return changes with the new state. The book carries each to the groups and makes effects of it, the trace
+records it, and properties look at it. `RULES` says which rules a change carries out.
 """
 
 from __future__ import annotations
@@ -8,30 +9,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from fsm.effects import StepClosed as StepClosed  # a change that is its own effect
 from fsm.errors import EvenstepError
 from fsm.events import FailureKind
-from fsm.state import GroupClass
+from fsm.state import GroupClass, State
 
 Picks = tuple[tuple[GroupClass, int], ...]
 """Classes, and how many groups of each."""
 
 
 class PromptsHeldBack(NamedTuple):
-    """Prompts diverted from the data into the pool."""
+    """Prompts were diverted from the data into the pool."""
 
     groups: int
     first_prompt: int
-    """Of those that are not generated again (C3)."""
+    """The first of those that are new; prompts to be generated again come before it (C3)."""
 
 
 class BatchAdmitted(NamedTuple):
-    """A batch admitted from the data, or from the pool (P2)."""
+    """A batch was admitted from the data, or from the pool (P2)."""
 
     groups: int
     target_step: int
     bucket: int
     first_prompt: int
-    """Of those that are not generated again (C3); NONE for spares."""
+    """As in PromptsHeldBack; NONE for spares."""
     from_spares: bool
 
 
@@ -42,14 +44,14 @@ class GateMoved(NamedTuple):
 
 
 class QueueDispatched(NamedTuple):
-    """The first groups of the queue start their first attempt."""
+    """The first groups of the queue started their first attempt."""
 
     group_class: GroupClass
     groups: int
 
 
 class WaitingStarted(NamedTuple):
-    """All attempts that waited start, in the order in which they came to wait."""
+    """All attempts that waited started, in the order in which they came to wait."""
 
     start_weight: int
 
@@ -62,7 +64,7 @@ class GroupCommitted(NamedTuple):
 
 
 class RetryWaits(NamedTuple):
-    """The event's group backs off, or waits to start again."""
+    """An attempt of the event's group failed. The group backs off, or waits to start again."""
 
     before: GroupClass
     after: GroupClass
@@ -71,13 +73,13 @@ class RetryWaits(NamedTuple):
 
 
 class BackoffEnded(NamedTuple):
-    """The event's group waits to start."""
+    """The backoff of the event's group is over; it waits to start."""
 
     group_class: GroupClass
 
 
 class GroupFiltered(NamedTuple):
-    """The event's group was dropped by dynamic sampling."""
+    """Dynamic sampling filtered the event's group."""
 
     group_class: GroupClass
 
@@ -90,7 +92,7 @@ class GroupDropped(NamedTuple):
 
 
 class GroupReplaced(NamedTuple):
-    """A spare takes over the slot of the event's group."""
+    """A spare took over the slot of the event's group."""
 
     group_class: GroupClass
     """Of the spare."""
@@ -104,13 +106,13 @@ class GroupLost(NamedTuple):
 
 
 class ClaimFailed(NamedTuple):
-    """The event's group leaves the chunk in training."""
+    """The event's group left the chunk in training."""
 
     group_class: GroupClass
 
 
 class ChunkSelected(NamedTuple):
-    """Ready groups taken into the step being trained."""
+    """Ready groups were taken into the step being trained."""
 
     step: int
     picks: Picks
@@ -123,22 +125,13 @@ class ChunkAccumulated(NamedTuple):
 
 
 class StepFinishing(NamedTuple):
-    """The optimizer step is asked for."""
+    """The optimizer step was asked for."""
 
     step: int
     selected: int
     charged: int
     short: int
-    """Groups that a step which closes short at exhaustion is missing; else 0."""
-
-
-class StepClosed(NamedTuple):
-    """The optimizer step is done: the groups are trained and the version has moved."""
-
-    step: int
-    selected: int
-    charged: int
-    short: int
+    """Groups that are missing to N where the step closes short at exhaustion; else 0."""
 
 
 class WeightsSynced(NamedTuple):
@@ -148,13 +141,13 @@ class WeightsSynced(NamedTuple):
 
 
 class GroupsEvicted(NamedTuple):
-    """Ready groups removed, whole classes."""
+    """Ready groups were removed, whole classes."""
 
     picks: Picks
 
 
 class GroupsAborted(NamedTuple):
-    """Running attempts stopped, whole classes."""
+    """Running attempts were stopped, whole classes."""
 
     picks: Picks
 
@@ -164,22 +157,22 @@ class SourceExhausted(NamedTuple):
 
 
 class RunResumed(NamedTuple):
-    """A checkpoint was taken up: groups in flight start again, selected ones are ready again."""
+    """The run goes on from a checkpoint: groups in flight start again, selected ones are ready again."""
 
     start_weight: int
 
 
 class RunRegenerated(NamedTuple):
-    """A checkpoint was taken up under another sampler, N or group size: what is not trained is generated again."""
+    """The run goes on under another sampler, N or group size: prompts that are not trained are generated again."""
 
     groups: int
 
 
 class DataReplaced(NamedTuple):
-    """A checkpoint was taken up with other data: what is not trained of the old data is dropped."""
+    """The run goes on with other data: prompts of the old data that are not trained are dropped."""
 
     groups: int
-    """Dropped, those that were to be generated again included."""
+    """Dropped prompts, with those that were to be generated again."""
 
 
 class RunCompleted(NamedTuple):
@@ -221,6 +214,12 @@ Change = (
     | RunStopped
 )
 
+Made = tuple[State, Change]
+"""The new state, and the change that led to it."""
+
+Done = tuple[State, list[Change]]
+"""The new state, and the changes that led to it, in order."""
+
 RULES: Mapping[type[Change], tuple[str, ...]] = {
     PromptsHeldBack: ("P1", "A5"),
     BatchAdmitted: ("A1", "A2", "D3", "P2"),
@@ -249,4 +248,4 @@ RULES: Mapping[type[Change], tuple[str, ...]] = {
     RunCompleted: ("X1", "X2", "X3"),
     RunStopped: ("L4", "L6", "L7", "L8", "W2"),
 }
-"""Per kind of move the rules that it carries out."""
+"""Per kind of change the rules that it carries out."""

@@ -1,8 +1,8 @@
-"""Dead ends: states of a run that can never go on, and whose doing that is (W2).
+"""Dead ends: states from which a run can never go on, and which decision of the sampler led there (W2).
 
-A deadlocked run has nothing in flight, in training or being synced, so no event can come. A livelocked one still has,
-but the step being trained needs more groups than can ever be selected into it or charged to it. Both are told from the
-counts alone and stay true whatever happens; neither comes about under a sampler that keeps the rules.
+In a deadlock nothing is in flight, in training or being synced, so no event can come. In a livelock events still come,
+but the step being trained needs more groups than can ever be selected into it or charged to it. The counts alone show
+both, and no event ends them. A sampler that keeps the rules leads to neither.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _RUNNING, _ASSEMBLING = RunState.RUNNING, TrainerState.ASSEMBLING  # an enum's m
 CHARGE, SELECT, ADMIT, EVICT, ABORT, CAPACITY = (
     "charge_step_for_lost_group", "select", "admit", "evict", "should_abort_inflight", "required_buffer_capacity"
 )  # fmt: skip
-"""Methods of a sampler whose answers can lead to a dead end."""
+"""Methods of a sampler whose decisions can lead to a dead end."""
 
 WHAT_LED_HERE: Mapping[str, str] = {
     CHARGE: "a group was lost, and its own step was not charged for it",
@@ -41,22 +41,22 @@ class DeadEnd(NamedTuple):
 
     why: str
     methods: tuple[str, ...]
-    """Those of the sampler, of which one gave the answer that led here; none where its answers did not."""
+    """Methods of the sampler, one of which decided what led here; empty where none did."""
 
 
 def deadlocked(state: State) -> bool:
     """The run is not over, and nothing can ever happen again.
 
-    For a state in which the core has made all its own moves: then nothing is left that an answer could come from.
+    Holds for a state in which the core has made all its own moves: nothing is left then that an event could come from.
     """
     return state.run.status is _RUNNING and state.trainer.status is _ASSEMBLING and not state.tally.in_flight
 
 
 def livelocked(state: State, limits: Limits) -> bool:
-    """The run is not over, and the step being trained can never close, whatever is still answered.
+    """The run is not over, and the step being trained can never close, whichever events still come.
 
-    No batch can be admitted any more, and all that may still be selected into the step, or lost and charged to it, is
-    fewer groups than it needs. A run whose slots are all accounted for (X2) is none: its last step closes.
+    No batch can be admitted any more, and the step needs more groups than may still be selected into it or charged to
+    it. A run whose slots are all accounted for (X2) is not livelocked: its last step closes.
     """
     if limits.closes_short or state.run.status is not _RUNNING or _batch_may_come(state, limits):
         return False
@@ -82,6 +82,17 @@ def dead_end(state: State, limits: Limits, sampler_name: str) -> DeadEnd | None:
     return None
 
 
+def who_led_here(found: DeadEnd, laws: Laws) -> str:
+    """Whose doing a dead end is, and what to do about it, in one or two sentences."""
+    if not laws.is_custom:
+        return "No sampler from outside is to blame: please report it with the trace"
+    led = " or ".join(f"{method}: {WHAT_LED_HERE[method]}" for method in found.methods)
+    return (
+        f"Sampler {laws.sampler_name} led here by what it decided in {led}. Correct it (evenstep check --sampler finds "
+        f"the shortest way to such a state), and resume from a checkpoint before that decision"
+    )
+
+
 def _batch_may_come(state: State, limits: Limits) -> bool:
     """A batch of data or of spares may still be admitted (A1, A6, P2)."""
     supply = state.source.status is SourceState.PRODUCING or state.tally.spare >= limits.size
@@ -89,12 +100,12 @@ def _batch_may_come(state: State, limits: Limits) -> bool:
 
 
 def _ready_for(state: State, step: int) -> int:
-    """Ready groups that may be selected into a step: those stamped for it, and unstamped ones."""
+    """Ready groups that may be selected into a step: those stamped for it, and the unstamped ones."""
     return sum(groups for group_class, groups in pages.items(state.ready) if group_class.target_step in (NONE, step))
 
 
 def _reasons(state: State, limits: Limits, sampler_name: str) -> list[str]:
-    """What can't happen in a deadlock, and why."""
+    """Why nothing can happen in a deadlock."""
     tally = state.tally
     reasons = []
     if tally.ready:
@@ -130,7 +141,7 @@ def _why_livelocked(state: State, limits: Limits) -> str:
 
 
 def _methods(state: State, limits: Limits) -> tuple[str, ...]:
-    """The methods of the sampler of which one led to this dead end, were it from outside."""
+    """The methods of the sampler one of which led to this dead end, if the sampler is custom."""
     tally, version = state.tally, state.trainer.version
     lost = tally.filtered + tally.dropped - tally.replaced
     losing = tuple(

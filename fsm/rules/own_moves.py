@@ -1,7 +1,7 @@
-"""The core's own moves, in the order of the design: after every event the first that applies, until none does.
+"""The core's own moves: after every event the first of `OWN_MOVES` that applies, again and again until none does.
 
-Each is a function of the state: the new state and what was done, or None where it does not apply. The order is
-part of the specification (DESIGN, section 4): `OWN_MOVES` is that list.
+Each is a function of the state that returns the new state and its change, or None where it does not apply. The order of
+the list is part of the specification (docs/rules.md).
 """
 
 from __future__ import annotations
@@ -17,41 +17,28 @@ from fsm.machines.spare_pool import SPARE_POOL, PoolState
 from fsm.machines.step_assembly import STEP_ASSEMBLY, StepState, want
 from fsm.machines.trainer import TRAINER, TrainerContext, TrainerState
 from fsm.rules import changes
-from fsm.rules.changes import Change
+from fsm.rules.changes import Change, Made
 from fsm.rules.laws import Laws, pool_context, source_context, step_context
 from fsm.rules.sampler_calls import ask_admit, ask_evict, ask_select
 from fsm.samplers.protocol import Admission
 from fsm.state import NONE, GroupClass, Limits, Queue, State, charged, is_over, slots_accounted, starting
 from fsm.values import pages
-from fsm.values.evolve import evolver
 
 _FULL, _OPEN, _LOW = StepState.FULL, GateState.OPEN, PoolState.LOW  # an enum's members are slow to look up
 _PRODUCING, _DRAINING, _EXHAUSTED = SourceState
 _ASSEMBLING, _SYNCING = TrainerState.ASSEMBLING, TrainerState.SYNCING
 
-_with_run = evolver(State, "run")
-_with_ready = evolver(State, "ready", "tally")
-_with_step = evolver(State, "step", "trainer")
-_with_chunk = evolver(State, "ready", "chunk", "step", "trainer", "tally")
-_with_source = evolver(State, "source")
-_with_spares = evolver(State, "pool", "tally")
-_with_pool = evolver(State, "pool")
-_with_gate = evolver(State, "gate")
-_with_batch = evolver(State, "gate", "queue", "tally")
-_with_started = evolver(State, "waiting", "running")
-_with_dispatched = evolver(State, "queue", "running", "tally")
 
-Made = tuple[State, Change]
 OwnMove = Callable[[State, Laws], Made | None]
 
 
 def complete(state: State, laws: Laws) -> Made:
-    """The run is over; left over is what is in hand."""
-    return _with_run(state, laws.fire(RUN, "complete", state.run, RunContext())), changes.RunCompleted()
+    """The run is over. Prompts in hand are left over."""
+    return state._replace(run=laws.fire(RUN, "complete", state.run, RunContext())), changes.RunCompleted()
 
 
 def _require_accounted(state: State, laws: Laws) -> None:
-    """X2: a gated run ends with every admitted slot selected or charged; else it is the sampler's fault, or ours."""
+    """X2: at the end of a gated run every admitted slot is selected or charged. Raises whose fault it is if not."""
     if laws.limits.closes_short or slots_accounted(state, laws.limits):
         return
     admitted = (state.gate.dispatch_index + 1) * laws.limits.size
@@ -68,7 +55,7 @@ def _require_accounted(state: State, laws: Laws) -> None:
 
 def stop(state: State, laws: Laws, error: EvenstepError) -> Made:
     """The run is over, with an error."""
-    return _with_run(state, laws.fire(RUN, "stop", state.run, RunContext())), changes.RunStopped(error)
+    return state._replace(run=laws.fire(RUN, "stop", state.run, RunContext())), changes.RunStopped(error)
 
 
 def complete_at_step_limit(state: State, laws: Laws) -> Made | None:
@@ -88,7 +75,7 @@ def evict(state: State, laws: Laws) -> Made | None:
     for group_class, groups in picks:
         ready = pages.add(ready, group_class, -groups)
     tally = TRANSFER["evict"](state.tally, sum(groups for _, groups in picks))
-    return _with_ready(state, ready, tally), changes.GroupsEvicted(picks)
+    return state._replace(ready=ready, tally=tally), changes.GroupsEvicted(picks)
 
 
 def stop_below_floor(state: State, laws: Laws) -> Made | None:
@@ -106,7 +93,7 @@ def stop_below_floor(state: State, laws: Laws) -> Made | None:
         f"min_step_batch_fraction asks for at least {limits.floor}. Lower min_step_batch_fraction, or make the "
         f"losses rarer: more attempts, a longer deadline, or on_dropped_prompt: replace"
     )
-    return stop(_with_step(state, assembly, state.trainer), laws, error)
+    return stop(state._replace(step=assembly), laws, error)
 
 
 def stop_search(state: State, laws: Laws) -> Made | None:
@@ -133,7 +120,7 @@ def _ask_to_finish(state: State, laws: Laws, event: str) -> Made:
     trainer = laws.fire(TRAINER, "finish", state.trainer, TrainerContext())
     short = want(context.size, assembly.selected, context.charged)
     finishing = changes.StepFinishing(state.trainer.version, assembly.selected, context.charged, short)
-    return _with_step(state, assembly, trainer), finishing
+    return state._replace(step=assembly, trainer=trainer), finishing
 
 
 def finish_step(state: State, laws: Laws) -> Made | None:
@@ -150,7 +137,9 @@ def _take(state: State, laws: Laws, picks: changes.Picks) -> Made:
         chunk = pages.add(chunk, group_class, taken)
     step = laws.fire(STEP_ASSEMBLY, "select", state.step, step_context(state, laws, groups))
     trainer = laws.fire(TRAINER, "train_chunk", state.trainer, TrainerContext(groups))
-    selected = _with_chunk(state, ready, chunk, step, trainer, TRANSFER["select"](state.tally, groups))
+    selected = state._replace(
+        ready=ready, chunk=chunk, step=step, trainer=trainer, tally=TRANSFER["select"](state.tally, groups)
+    )
     return selected, changes.ChunkSelected(state.trainer.version, picks)
 
 
@@ -161,7 +150,7 @@ def select(state: State, laws: Laws) -> Made | None:
         return None
     needed = want(laws.limits.size, state.step.selected, charged(state, state.trainer.version))
     least = min(laws.limits.min_groups, needed)
-    if ready < least and not laws.is_custom:  # a custom sampler's answer is checked whenever it can be asked
+    if ready < least and not laws.is_custom:  # a custom sampler is asked, and checked, whenever groups are ready
         return None
     picks = ask_select(state, laws, least, needed)
     return _take(state, laws, picks) if picks else None
@@ -188,7 +177,7 @@ def end_at_exhaustion(state: State, laws: Laws) -> Made | None:
 
 
 def _pull(state: State, laws: Laws, groups: int) -> State:
-    return _with_source(state, laws.fire(SOURCE, "pull", state.source, source_context(state, laws, groups)))
+    return state._replace(source=laws.fire(SOURCE, "pull", state.source, source_context(state, laws, groups)))
 
 
 def refill_pool(state: State, laws: Laws) -> Made | None:
@@ -203,7 +192,7 @@ def refill_pool(state: State, laws: Laws) -> Made | None:
     pulled = _pull(state, laws, groups)
     pool = laws.fire(SPARE_POOL, "stock", state.pool, pool_context(pulled, laws, groups))
     tally = TRANSFER["hold_back"](state.tally, groups)
-    return _with_spares(pulled, pool, tally), changes.PromptsHeldBack(groups, _first_prompt(state, laws))
+    return pulled._replace(pool=pool, tally=tally), changes.PromptsHeldBack(groups, _first_prompt(state, laws))
 
 
 def _gate_context(state: State, admission: Admission | None, limits: Limits) -> GateContext:
@@ -219,7 +208,7 @@ def move_gate(state: State, laws: Laws) -> Made | None:
     if admits == (state.gate.status is _OPEN):
         return None
     gate = laws.fire(ADMISSION_GATE, "open" if admits else "close", state.gate, context)
-    return _with_gate(state, gate), changes.GateMoved(admits)
+    return state._replace(gate=gate), changes.GateMoved(admits)
 
 
 def _first_prompt(state: State, laws: Laws) -> int:
@@ -232,11 +221,10 @@ def _admitted(state: State, laws: Laws, groups: int, admission: Admission, from_
     bucket = NONE if admission.bucket is None else admission.bucket
     first = NONE if from_spares else _first_prompt(state, laws)
     return (
-        _with_batch(
-            state,
-            laws.fire(ADMISSION_GATE, "admit", state.gate, _gate_context(state, admission, laws.limits)),
-            Queue(target, bucket, groups),
-            TRANSFER["admit_spares" if from_spares else "admit"](state.tally, groups),
+        state._replace(
+            gate=laws.fire(ADMISSION_GATE, "admit", state.gate, _gate_context(state, admission, laws.limits)),
+            queue=Queue(target, bucket, groups),
+            tally=TRANSFER["admit_spares" if from_spares else "admit"](state.tally, groups),
         ),
         changes.BatchAdmitted(groups, target, bucket, first, from_spares),
     )
@@ -244,7 +232,7 @@ def _admitted(state: State, laws: Laws, groups: int, admission: Admission, from_
 
 def _fickle(laws: Laws) -> SamplerError:
     return SamplerError(
-        f"sampler {laws.sampler_name}: admit gave different answers for the same view. It must be a function of the "
+        f"sampler {laws.sampler_name}: admit returned different values for the same view. It must be a function of the "
         f"view alone, so that the gate moves on the event that moves it (A3)"
     )
 
@@ -268,27 +256,26 @@ def admit(state: State, laws: Laws) -> Made | None:
         raise _fickle(laws)
     if state.source.status is not _PRODUCING:
         pool = laws.fire(SPARE_POOL, "draw", state.pool, pool_context(state, laws, limits.size))
-        drawn, move = _admitted(state, laws, limits.size, admission, from_spares=True)
-        return _with_pool(drawn, pool), move
+        drawn, change = _admitted(state, laws, limits.size, admission, from_spares=True)
+        return drawn._replace(pool=pool), change
     groups = min(left_in_epoch(state.source, limits.prompts_per_epoch), limits.size)
-    admitted, move = _admitted(state, laws, groups, admission, from_spares=False)
+    admitted, change = _admitted(state, laws, groups, admission, from_spares=False)
     pulled = _pull(admitted, laws, groups)
     if pulled.source.status is not _PRODUCING:
         pool = laws.fire(SPARE_POOL, "data_moved", pulled.pool, pool_context(pulled, laws))
-        pulled = _with_pool(pulled, pool)
-    return pulled, move
+        pulled = pulled._replace(pool=pool)
+    return pulled, change
 
 
-def start_waiting(state: State, laws: Laws) -> Made | None:
-    """D2: attempts that waited for a sync, or for nothing, start; before anything from the queue."""
-    del laws
+def start_waiting(state: State, _: Laws) -> Made | None:
+    """D2: attempts that wait start, unless a sync is under way; before anything from the queue."""
     if not state.waiting or state.trainer.status is _SYNCING:
         return None
     version = state.trainer.version
     running = state.running
     for group_class, groups in pages.items(state.waiting):
         running = pages.add(running, starting(group_class, version), groups)
-    return _with_started(state, (), running), changes.WaitingStarted(version)
+    return state._replace(waiting=(), running=running), changes.WaitingStarted(version)
 
 
 def dispatch(state: State, laws: Laws) -> Made | None:
@@ -305,11 +292,10 @@ def dispatch(state: State, laws: Laws) -> Made | None:
         return None
     started = GroupClass(queue.target_step, queue.bucket, state.trainer.version)
     left = queue.groups - groups
-    dispatched = _with_dispatched(
-        state,
-        Queue(queue.target_step, queue.bucket, left) if left else Queue(),
-        pages.add(state.running, started, groups),
-        TRANSFER["dispatch"](tally, groups),
+    dispatched = state._replace(
+        queue=Queue(queue.target_step, queue.bucket, left) if left else Queue(),
+        running=pages.add(state.running, started, groups),
+        tally=TRANSFER["dispatch"](tally, groups),
     )
     return dispatched, changes.QueueDispatched(started, groups)
 
@@ -320,7 +306,7 @@ def exhaust(state: State, laws: Laws) -> Made | None:
     if state.source.status is not _DRAINING or tally.queued or tally.in_flight or tally.spare >= laws.limits.size:
         return None
     source = laws.fire(SOURCE, "exhaust", state.source, source_context(state, laws))
-    return _with_source(state, source), changes.SourceExhausted()
+    return state._replace(source=source), changes.SourceExhausted()
 
 
 WHILE_ASSEMBLING: tuple[OwnMove, ...] = (
@@ -332,10 +318,10 @@ WHILE_ASSEMBLING: tuple[OwnMove, ...] = (
     select,
     end_at_exhaustion,
 )
-"""These apply only while the trainer is neither training a chunk, nor finishing, nor syncing."""
+"""These apply only while the trainer is assembling: neither training a chunk, nor finishing, nor syncing."""
 
 ALWAYS: tuple[OwnMove, ...] = (refill_pool, move_gate, admit, start_waiting, dispatch, exhaust)
-"""move_gate and exhaust only record what the others made true: they stand where it is first needed."""
+"""`move_gate` and `exhaust` record what the others made true, so each stands where that is first needed."""
 
 OWN_MOVES = WHILE_ASSEMBLING + ALWAYS
 
@@ -345,10 +331,10 @@ _ALWAYS_WHILE_THE_GATE_STAYS = tuple(own_move for own_move in ALWAYS if own_move
 
 
 def next_move(state: State, laws: Laws, settled: State | None = None) -> Made | None:
-    """The first of the core's own moves that applies, or None where all is done that can be done.
+    """The first of the core's own moves that applies, or None where none does.
 
-    `settled` is an earlier state in which all was done. Where neither gate nor trainer has moved since, a built-in
-    sampler, which admits by dispatch index and version alone, need not be asked about the gate again.
+    `settled` is an earlier state in which none did. A built-in sampler admits by dispatch index and version alone, so
+    it need not be asked about the gate again where gate and trainer are as they were then.
     """
     if is_over(state):
         return None
@@ -368,11 +354,11 @@ def next_move(state: State, laws: Laws, settled: State | None = None) -> Made | 
 
 
 def settle(state: State, laws: Laws, settled: State | None = None) -> tuple[State, list[Change]]:
-    """All of the core's own moves, one after the other; for `settled` see `next_move`."""
+    """Make the core's own moves until none applies; `settled` as in `next_move`."""
     done: list[Change] = []
     while (made := next_move(state, laws, settled)) is not None:
         if isinstance(made[1], changes.GateMoved) and done and isinstance(done[-1], changes.GateMoved):
             made = stop(state, laws, _fickle(laws))
-        state, move = made
-        done.append(move)
+        state, change = made
+        done.append(change)
     return state, done

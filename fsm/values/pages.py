@@ -1,8 +1,8 @@
-"""A persistent sorted mapping: the counts per class, as plain nested tuples.
+"""A persistent sorted mapping, as plain nested tuples; the state keeps its counts per class in it.
 
-A value is a tuple of pages, a page a tuple of at most `PAGE_ENTRIES` pairs (key, value), sorted by key. An
-update copies one page and the tuple of pages, so it costs O(√n) small copies and old values stay as they
-were. Up to `PAGE_ENTRIES` keys fit one page, and then equal contents are equal tuples.
+A mapping is a tuple of pages. A page is a tuple of at most `PAGE_ENTRIES` pairs (key, value), sorted by key. An update
+copies one page and the tuple of pages, so it costs little, and older values stay as they were. Mappings of at most
+`PAGE_ENTRIES` keys have one page, so equal contents are equal tuples.
 """
 
 from __future__ import annotations

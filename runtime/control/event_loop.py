@@ -15,12 +15,12 @@ from fsm.core import Core
 from fsm.effects import (
     AbortRollout,
     ClearRows,
-    ClosedStep,
     Completed,
     Effect,
     FinishStep,
     StartBackoff,
     StartRollout,
+    StepClosed,
     Stopped,
     SyncWeights,
     TrainChunk,
@@ -54,8 +54,8 @@ class Carrier(Protocol):
     def clear_rows(self, clear: ClearRows) -> None:
         """See ClearRows."""
 
-    def step_closed(self, closed: ClosedStep) -> None:
-        """See ClosedStep."""
+    def step_closed(self, closed: StepClosed) -> None:
+        """See StepClosed."""
 
     def dead_end(self) -> None:
         """The core can never go on (`Core.can_go_on`); told after every event from then on."""
@@ -204,7 +204,7 @@ class Control:
                     carrier.clear_rows(effect)
                 case FinishStep():
                     carrier.finish_step(effect)
-                case ClosedStep():
+                case StepClosed():
                     carrier.step_closed(effect)
                 case SyncWeights():
                     carrier.sync_weights(effect)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from fsm.effects import ClosedStep
+from fsm.effects import StepClosed
 from fsm.events import Attempt
 from runtime.files.unwritten import FileNotWritten
 from runtime.generation.evaluation import Evaluation
@@ -47,7 +47,7 @@ class Recorder(Protocol):
     def nothing_trained(self, step: int, rollouts: int) -> None:
         """Overlong filtering left all rollouts of the step, so many, out of the loss."""
 
-    def closed(self, step: ClosedStep) -> None:
+    def closed(self, step: StepClosed) -> None:
         """A step is closed."""
 
     def synced(self, version: int) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fsm.core import AppliedEvent, Core
-from fsm.effects import ClosedStep
+from fsm.effects import StepClosed
 from fsm.events import Attempt, DeadEndReached, StallTimeout
 from fsm.state import State
 from runtime.control.messages import Json, Message, Notice, StepDone, ValidationDone
@@ -142,7 +142,7 @@ class RunRecorder:
                 )
             )
 
-    def closed(self, step: ClosedStep) -> None:
+    def closed(self, step: StepClosed) -> None:
         """See Recorder; its record follows when its weights are synced."""
         self._progress_s = time.monotonic()
 

@@ -10,7 +10,7 @@ from rich.console import Group
 from rich.text import Text
 
 from fsm.core import Core
-from fsm.explain import status, waits_for_in_short
+from fsm.explain import status, waits_for_briefly
 from fsm.state import charged
 from runtime.explain.usual import seconds
 from runtime.trace.show import printable
@@ -72,7 +72,7 @@ def standing_of_core(core: Core, last: Json | None, idle_s: float) -> Standing:
         zero_variance_fraction=None if last is None else last["zero_variance_fraction"],
         tokens_per_s=None if last is None else last["generation_tokens_per_s"],
         idle_s=round(idle_s, 3),
-        waits_for=waits_for_in_short(state, limits, core.setup.sampler_name),
+        waits_for=waits_for_briefly(state, limits, core.setup.sampler_name),
     )
 
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from fsm import effects, errors, events
-from fsm.effects import SelectedGroup
+from fsm.effects import ClearReason, SelectedGroup
 from fsm.errors import EvenstepError
 from fsm.events import Attempt, FailureKind, GroupRecord
 from fsm.rules import changes
@@ -66,7 +66,6 @@ CODES: Mapping[type[Any], str] = {
     effects.TrainChunk: "TC",
     effects.FinishStep: "FS",
     effects.SyncWeights: "SW",
-    effects.ClosedStep: "CS",
     effects.ClearRows: "CR",
     effects.Completed: "CO",
     effects.Stopped: "SP",
@@ -85,7 +84,9 @@ CODES: Mapping[type[Any], str] = {
     notes.TraceClosed: "TE",
     StepRecord: "SM",
 }
-BY_CODE: Mapping[str, type[Any]] = {code: kind for kind, code in CODES.items()}
+EFFECT_CODES: Mapping[type[Any], str] = {**CODES, changes.StepClosed: "CS"}
+"""The codes of effects: StepClosed is a change and an effect, with a code for each."""
+BY_CODE: Mapping[str, type[Any]] = {code: kind for codes in (CODES, EFFECT_CODES) for kind, code in codes.items()}
 BY_NAME: Mapping[str, type[Any]] = {kind.__name__: kind for kind in CODES}
 
 
@@ -144,6 +145,7 @@ _READ: Mapping[str, Callable[[Any], Any]] = {
     "picks": lambda given: tuple([(_group_class(*group_class), groups) for group_class, groups in given]),
     "kind": FailureKind,
     "prompts": _tuple,
+    "why": ClearReason,
     "error": _error,
 }
 """How a field is read that is not a number, text or flag."""
@@ -174,11 +176,11 @@ def read_value(given: list[Any]) -> Any:
         raise ValueError(f"{given!r} is no value of this evenstep: {type(cause).__name__}: {cause}") from cause
 
 
-def write_value(value: Any) -> list[Any]:
-    """An event, move, effect or note as it is encoded."""
+def write_value(value: Any, codes: Mapping[type[Any], str] = CODES) -> list[Any]:
+    """An event, change, effect or note as it is encoded."""
     if type(value) is StepRecord:
         return ["SM", *(_short(item) for item in value.as_json().values())]
-    code = CODES[type(value)]
+    code = codes[type(value)]
     written = [code, *value]
     for place, shorten in _WRITERS[code]:
         written[place] = shorten(written[place])

@@ -14,7 +14,7 @@ import json
 from typing import Any, NamedTuple
 
 from fsm.core import AppliedEvent
-from runtime.trace.kinds import Json, plain, read_value, write_value
+from runtime.trace.kinds import EFFECT_CODES, Json, plain, read_value, write_value
 from runtime.trace.notes import Note
 
 
@@ -69,7 +69,7 @@ def transition_body(transition: AppliedEvent) -> str:
     if transition.changes:
         body["m"] = [write_value(move) for move in transition.changes]
     if transition.effects:
-        body["f"] = [write_value(effect) for effect in transition.effects]
+        body["f"] = [write_value(effect, EFFECT_CODES) for effect in transition.effects]
     return encode(body)[1:-1]
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fsm.core import AppliedEvent, Core
-from fsm.effects import ClosedStep
+from fsm.effects import StepClosed
 from fsm.errors import EvenstepError
 from fsm.explain import status
 from fsm.snapshot import reinstate, snapshot
@@ -74,7 +74,7 @@ class ReplayResult:
     ended: RunEnded | None
     """The outcome, where the trace has it."""
     balance: dict[str, int]
-    closed: tuple[ClosedStep, ...]
+    closed: tuple[StepClosed, ...]
     """Every closed step, those before a resume included; those since its first snapshot in a trace without its
     beginning."""
 

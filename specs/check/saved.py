@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from fsm.config.parse import parse_config
-from fsm.effects import ClosedStep
+from fsm.effects import StepClosed
 from fsm.state import GroupClass
 from specs.check.cases import Case, laws_in
 from specs.check.concrete import Concrete, Untold, document_of
@@ -84,7 +84,7 @@ def _expectation(result: Result, world: Driven) -> dict[str, Any]:
     }
 
 
-def _closed(step: ClosedStep) -> dict[str, int]:
+def _closed(step: StepClosed) -> dict[str, int]:
     return step._asdict()
 
 

@@ -12,9 +12,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from fsm.rules import on_event
-from fsm.rules.changes import Change
+from fsm.rules.changes import Change, Done
 from fsm.rules.laws import Laws
-from fsm.rules.on_event import Done
 from fsm.state import GroupClass, State, is_over
 from specs import model as core
 from specs.engine.memo import Memo, of_state, of_two_states

@@ -120,7 +120,7 @@ class _Frame(NamedTuple):
 
 
 _FRAME = re.compile(r'^  File "(.*)", line (\d+|\?\?\?) in (.*)$')
-_ASKING = ("fsm/rules/sampler_calls.py", "fsm/config/sampler_loading.py")
+_ASKING = ("fsm/rules/sampler_calls.py", "fsm/rules/losses.py", "fsm/config/sampler_loading.py")
 """Files that ask a sampler, and nothing else that could hang."""
 
 

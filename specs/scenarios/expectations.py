@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from fsm.effects import ClosedStep
+from fsm.effects import StepClosed
 from fsm.samplers.protocol import optional
 from fsm.state import assembling_step, charged, selected
 from specs.scenarios.world import World
@@ -35,7 +35,7 @@ def _assembling(world: World, wanted: int | None) -> list[str]:
     return _number(wanted, found, "assembling")
 
 
-def _closed_steps(world: World) -> dict[int, ClosedStep]:
+def _closed_steps(world: World) -> dict[int, StepClosed]:
     return {closed.step: closed for closed in world.core.book.closed}
 
 

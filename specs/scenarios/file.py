@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from fsm.config.strict_yaml import load_yaml
+from fsm.config.strict import load_yaml
 
 Prompts = list[int]
 Status = Literal["waiting_for_rollouts", "training", "finishing", "syncing", "completed", "stopped", "deadlocked"]

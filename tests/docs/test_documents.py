@@ -22,7 +22,7 @@ def test_the_library_example_of_the_readme_runs_in_under_thirty_lines(capsys):
 
     shown = capsys.readouterr().out
     assert len(example.splitlines()) < 30
-    assert shown.count("ClosedStep") == 3
+    assert shown.count("StepClosed") == 3
     assert "the run is completed after 3 steps" in shown
 
 

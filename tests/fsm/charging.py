@@ -22,7 +22,7 @@ from fsm.events import FailureKind
 from fsm.groups.invariants import check
 from fsm.machines.table import C, Table, V, enabled, fire, with_status
 from fsm.machines.trainer import TrainerState
-from fsm.rules import changes, on_event
+from fsm.rules import changes, losses, on_event
 from fsm.rules.laws import Laws, laws_of
 from fsm.rules.own_moves import settle
 from fsm.state import GroupClass, State, charged, is_over
@@ -137,7 +137,7 @@ class Unguarded(Charging):
 def as_it_was(*, guarded: bool) -> Iterator[None]:
     """The charge rule put back; not `guarded`: the core's own assertions silenced as well."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(on_event, "ask_charge", charge_the_trainer_s_step)
+        patch.setattr(losses, "ask_charge", charge_the_trainer_s_step)
         if not guarded:
             patch.setattr(fsm.core, "check", _silent)
             patch.setattr("specs.scenarios.world.check_deep", _silent)

@@ -1,4 +1,4 @@
-"""The run configuration: what loads, what is refused at setup, and what null comes to (DESIGN, 6)."""
+"""The run configuration: what loads, what is refused at setup, and what null comes to."""
 
 import pickle
 import subprocess

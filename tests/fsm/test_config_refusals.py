@@ -1,4 +1,4 @@
-"""What must fit together: "Refused at setup" and "Accepted, with a warning" (DESIGN, 4)."""
+"""What must fit together: "Refused at setup" and "Accepted, with a warning"."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The core has no clock and no randomness: the same events, the same effects and snapshots (DESIGN, 2 and C1)."""
+"""The core has no clock and no randomness: the same events, the same effects and snapshots."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Events that a state cannot take: refused by name, and nothing changes, byte for byte (DESIGN, 2 and D2)."""
+"""Events that a state cannot take: refused by name, and nothing changes, byte for byte (D2)."""
 
 from collections.abc import Callable
 from typing import Any

@@ -48,8 +48,8 @@ def test_a_loss_that_no_step_is_charged_for_is_a_deadlock_once_the_data_is_used_
     said = stopped_by(world)
     assert "step 0 has 0 selected and 0 charged of 2" in said
     assert "deadlocked, nothing can ever happen" in said
-    assert "Sampler custom dead_end_samplers:ChargesNone led here by what it answered to charge_step_for_lost" in said
-    assert "resume from a checkpoint before that answer" in said
+    assert "Sampler custom dead_end_samplers:ChargesNone led here by what it decided in charge_step_for_lost" in said
+    assert "resume from a checkpoint before that decision" in said
 
 
 def test_a_step_that_can_never_close_is_a_livelock_while_its_other_groups_are_in_flight() -> None:

@@ -1,4 +1,4 @@
-"""`waits_for`: what the step waits for, in one sentence, and whether it still can (DESIGN, 4, W2)."""
+"""`waits_for`: what the step waits for, in one sentence, and whether it still can (W2)."""
 
 import pytest
 from core_helpers import REPLACE, step_on, world_of

@@ -1,4 +1,4 @@
-"""`fsm.values.pages` against a plain dict: the persistent counts that the core's state is made of (DESIGN, 3)."""
+"""`fsm.values.pages` against a plain dict: the persistent counts that the core's state is made of."""
 
 from typing import Any
 

@@ -47,7 +47,7 @@ WRONG = {
     "AdmitsAWord": (all_well, "admit returned 'go'"),
     "AdmitRaises": (all_well, "admit raised ZeroDivisionError: admit it"),
     "StampsAClosedStep": (all_well, "admit stamped a batch for step 0, which is closed"),
-    "Fickle": (all_well, "admit gave different answers for the same view"),
+    "Fickle": (all_well, "admit returned different values for the same view"),
     "SelectRaises": (all_well, "select raised IndexError: select it"),
     "SelectsTooMany": (all_well, "select took 2 groups of GroupClass"),
     "SelectsTooFew": (all_well, "select took 1 groups; allowed: 2 to 2"),

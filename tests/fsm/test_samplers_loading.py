@@ -1,4 +1,4 @@
-"""`name: custom`: what is loaded, and each way in which a class does not fit (DESIGN, 4, Samplers)."""
+"""`name: custom`: what is loaded, and each way in which a class does not fit."""
 
 import sys
 import tempfile

@@ -1,11 +1,11 @@
-"""`fsm.config.strict_yaml`: what plain YAML would silently take otherwise."""
+"""`fsm.config.strict`: what plain YAML would silently take otherwise."""
 
 from __future__ import annotations
 
 import pytest
 import yaml
 
-from fsm.config.strict_yaml import load_yaml
+from fsm.config.strict import load_yaml
 
 
 @pytest.mark.parametrize(("text", "value"), [("1e-4", 1e-4), ("-2E5", -2e5), (".5e1", 5.0), ("3.e2", 300.0)])

@@ -1,7 +1,7 @@
 """A second opinion on a run: what must be true, worked out from events and effects alone.
 
 `Watch` is told of every transition of a core. From the effects it keeps its own books (which prompt is where, who
-is charged, which attempt failed how often) by its own reading of DESIGN, section 4, and compares them with the
+is charged, which attempt failed how often) by its own reading of docs/rules.md, and compares them with the
 core's state after every event. It calls none of the rules.
 """
 
@@ -18,9 +18,9 @@ from fsm.core import AppliedEvent, Core
 from fsm.effects import (
     AbortRollout,
     ClearRows,
-    ClosedStep,
     Effect,
     StartRollout,
+    StepClosed,
     Stopped,
     SyncWeights,
     TrainChunk,
@@ -79,7 +79,7 @@ class Facts:
     spares: int = 0
     dispatch: int = -1
     """The last dispatch number."""
-    closed: list[ClosedStep] = field(default_factory=list)
+    closed: list[StepClosed] = field(default_factory=list)
 
 
 class Watch:
@@ -229,7 +229,7 @@ class Watch:
                 facts.aborted.add(attempt.prompt)
             case TrainChunk(step, _, groups):
                 self._selects(core, step, [(group.prompt, group.start_weight) for group in groups])
-            case ClosedStep():
+            case StepClosed():
                 self._closes(core, effect)
             case ClearRows(prompts, "trained"):
                 assert set(prompts) == facts.selected.keys(), "L5: the step's groups are trained when it closes"
@@ -313,7 +313,7 @@ class Watch:
         if self.sampler.name in ("ready_first", "windowed"):
             assert not left or keys[-1] < min(left), "S3"
 
-    def _closes(self, core: Core, closed: ClosedStep) -> None:
+    def _closes(self, core: Core, closed: StepClosed) -> None:
         facts, limits = self.facts, core.limits
         made_up = len(facts.selected) + facts.charges[closed.step]
         assert closed.step == facts.version, "steps close in order"

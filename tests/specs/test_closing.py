@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 from fsm.config.parse import parse_config
 from fsm.events import FailureKind
-from fsm.rules import on_event
+from fsm.rules import losses
 from fsm.state import GroupClass, is_over
 from fsm.values import pages
 from specs.checker.closing import outlook
@@ -50,7 +50,7 @@ def test_rollouts_that_never_answer_hold_up_the_step_that_they_are_stamped_for_a
 def test_a_step_that_lost_a_group_uncharged_closes_by_no_continuation() -> None:
     """L3."""
     world = a_world()
-    with patch.object(on_event, "ask_charge", lambda state, laws, group_class: None):
+    with patch.object(losses, "ask_charge", lambda state, laws, group_class: None):
         world.drop(1, FailureKind.INFRA)
     state, laws = world.core.state, world.core.laws
     assert not is_over(state)
@@ -63,7 +63,7 @@ def test_a_step_that_lost_a_group_uncharged_closes_by_no_continuation() -> None:
 
 def test_a_search_that_is_given_up_says_neither() -> None:
     world = a_world()
-    with patch.object(on_event, "ask_charge", lambda state, laws, group_class: None):
+    with patch.object(losses, "ask_charge", lambda state, laws, group_class: None):
         world.drop(1, FailureKind.INFRA)
     found = outlook(world.core.state, world.core.laws, {}, 3)
     assert (found.closes, found.states) == (None, 3)

@@ -17,7 +17,7 @@ from fsm.config.blocks import CustomConfig
 from fsm.config.parse import RunConfig, parse_config
 from fsm.config.sampler_loading import sampler_name
 from fsm.config.setup import Setup, set_up
-from fsm.config.strict_yaml import load_yaml
+from fsm.config.strict import load_yaml
 from fsm.errors import ConfigError
 from fsm.events import GroupRecord
 from fsm.machines.table import fire

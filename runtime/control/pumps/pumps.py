@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from fsm.effects import (
     AbortRollout,
     ClearRows,
-    ClosedStep,
     FinishStep,
     StartBackoff,
     StartRollout,
+    StepClosed,
     SyncWeights,
     TrainChunk,
 )
@@ -62,7 +62,7 @@ class Pumps:
         """See Rows."""
         self.rows.clear_rows(clear)
 
-    def step_closed(self, closed: ClosedStep) -> None:
+    def step_closed(self, closed: StepClosed) -> None:
         """For the records."""
         self.recorder.closed(closed)
 

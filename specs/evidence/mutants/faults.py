@@ -14,11 +14,10 @@ from fsm.machines.shortfall_ledger import ShortfallLedger
 from fsm.machines.source import SourceState
 from fsm.machines.spare_pool import SparePool
 from fsm.machines.table import with_status
-from fsm.rules import changes, on_event, own_moves
+from fsm.rules import changes, losses, own_moves
+from fsm.rules.changes import Done, Made
 from fsm.rules.laws import Laws
-from fsm.rules.on_event import Done
-from fsm.rules.own_moves import Made
-from fsm.rules.sampler_calls import ask_charge
+from fsm.rules.losses import ask_charge
 from fsm.samplers.builtin import WeightFifo
 from fsm.samplers.protocol import Admission
 from fsm.state import GroupClass, State, View
@@ -172,7 +171,7 @@ FAULTS: tuple[KnownFault, ...] = (
     KnownFault(
         Mutant("charged to the trainer's step", "every unstamped loss is charged to the step the trainer is at, which "
                "shrinks a full step past its selected groups", "L3 L4",
-               swaps=(Swap(on_event, "_lose", _charged_to_the_trainers_step),)),
+               swaps=(Swap(losses, "lose", _charged_to_the_trainers_step),)),
         "balance", 3, _SHRINKS,
     ),
     KnownFault(
@@ -208,12 +207,12 @@ FAULTS: tuple[KnownFault, ...] = (
     ),
     KnownFault(
         Mutant("charged to no step", "a step waits for ever for a group that is gone", "L3",
-               swaps=(Swap(on_event, "ask_charge", _charged_to_none),)),
+               swaps=(Swap(losses, "ask_charge", _charged_to_none),)),
         "slots", 1, _SHRINKS,
     ),
     KnownFault(
         Mutant("charged to no step, seen as a hang", "the same, found by what the owner of the run would see", "L3",
-               swaps=(Swap(on_event, "ask_charge", _charged_to_none),)),
+               swaps=(Swap(losses, "ask_charge", _charged_to_none),)),
         DEADLOCK, 2, _SHRINKS._replace(num_prompts=2),
     ),
     KnownFault(

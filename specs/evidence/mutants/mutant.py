@@ -10,9 +10,8 @@ from unittest.mock import patch
 
 from fsm.errors import InvariantBroken
 from fsm.rules import own_moves
-from fsm.rules.changes import Change
+from fsm.rules.changes import Change, Done
 from fsm.rules.laws import Laws
-from fsm.rules.on_event import Done
 from fsm.state import State
 from specs.checker.explore import Result, explore
 from specs.engine.search import Bounds

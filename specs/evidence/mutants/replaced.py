@@ -8,9 +8,9 @@ from typing import Any
 from fsm.machines.table import with_status
 from fsm.machines.trainer import TrainerState
 from fsm.rules import own_moves
+from fsm.rules.changes import Done, Made
 from fsm.rules.laws import Laws
-from fsm.rules.on_event import Done
-from fsm.rules.own_moves import Made, OwnMove
+from fsm.rules.own_moves import OwnMove
 from fsm.state import Limits, State
 from specs.evidence.mutants.mutant import Mutant, Swap
 from specs.model import CORE, Answer, Model

@@ -14,10 +14,10 @@ from fsm.machines.source import SourceState
 from fsm.machines.spare_pool import PoolState
 from fsm.machines.table import with_status
 from fsm.machines.trainer import TrainerState
-from fsm.rules import on_event, own_moves
+from fsm.rules import losses, on_event, own_moves
+from fsm.rules.changes import Done, Made
 from fsm.rules.laws import Laws
-from fsm.rules.on_event import Done
-from fsm.rules.own_moves import OWN_MOVES, Made
+from fsm.rules.own_moves import OWN_MOVES
 from fsm.state import NONE, Budgets, Counts, GroupClass, Limits, State, assembling_step
 from fsm.values import pages
 from specs.evidence.mutants.mutant import Mutant
@@ -44,10 +44,10 @@ def _row_goes_on(state: State, laws: Laws, given: Answer) -> Done:
 
 
 def _never_a_spare(state: State, laws: Laws, group_class: GroupClass) -> Done:
-    return on_event._lose(state, laws, group_class)
+    return losses.lose(state, laws, group_class)
 
 
-_replace_or_lose = on_event._replace_or_lose
+_replace_or_lose = losses.replace_or_lose
 
 
 def _replaces_ever(state: State, laws: Laws, group_class: GroupClass) -> Done:
@@ -80,7 +80,7 @@ def _filter_of_the_version(state: State, laws: Laws, given: Answer) -> Done:
 
 
 def _budget(change: Callable[[Limits], Limits]) -> Any:
-    real = on_event._spend_budget
+    real = losses.spend_budget
     return lambda state, laws, kind, error: real(state, laws._replace(limits=change(laws.limits)), kind, error)
 
 
@@ -92,7 +92,7 @@ def _no_budget(state: State, _: Laws, __: Any, ___: str) -> Done:
     return state, []
 
 
-_spend_budget = on_event._spend_budget
+_spend_budget = losses.spend_budget
 
 
 def _free_claim(state: State, laws: Laws, given: Answer) -> Done:
@@ -104,27 +104,27 @@ LOSSES = (
     Mutant("L7: a filtered group does not end the row", "only a kept one resets max_consecutive_dropped_prompts", "L7",
            model=answering("filter", _row_goes_on)),
     swapped("no group ends the row", "drops add up over the whole run", "L7", on_event, "_answered", lambda b: b),
-    swapped("one more drop allowed", "in a row, and of data failures", "L7", on_event, "_spend_budget",
+    swapped("one more drop allowed", "in a row, and of data failures", "L7", losses, "spend_budget",
              _budget(changing(max_consecutive_dropped=lambda limits: limits.max_consecutive_dropped + 1,
                              max_skipped=lambda limits: limits.max_skipped + 1))),
-    swapped("one drop less allowed", "in a row, and of data failures", "L7", on_event, "_spend_budget",
+    swapped("one drop less allowed", "in a row, and of data failures", "L7", losses, "spend_budget",
              _budget(changing(max_consecutive_dropped=lambda limits: limits.max_consecutive_dropped - 1,
                              max_skipped=lambda limits: limits.max_skipped - 1))),
-    swapped("drops cost nothing", "no budget stops the run", "L7", on_event, "_spend_budget", _no_budget),
-    swapped("a skip counts for the row", "data failures spend the budget of infra failures", "L7", on_event,
-             "_spend_budget", _other_kind),
+    swapped("drops cost nothing", "no budget stops the run", "L7", losses, "spend_budget", _no_budget),
+    swapped("a skip counts for the row", "data failures spend the budget of infra failures", "L7", losses,
+             "spend_budget", _other_kind),
     Mutant("S5: an unreadable group costs nothing", "it does not count as given up on", "S5",
            model=answering("claim_failed", _free_claim)),
-    swapped("never replaced", "spares are never drawn", "L2", on_event, "_replace_or_lose", _never_a_spare),
-    swapped("replaced without end", "max_replacement_attempts is ignored", "L2", on_event, "_replace_or_lose",
+    swapped("never replaced", "spares are never drawn", "L2", losses, "replace_or_lose", _never_a_spare),
+    swapped("replaced without end", "max_replacement_attempts is ignored", "L2", losses, "replace_or_lose",
              _replaces_ever),
-    swapped("replaced once less", "than max_replacement_attempts", "L2", on_event, "_replace_or_lose",
+    swapped("replaced once less", "than max_replacement_attempts", "L2", losses, "replace_or_lose",
              _replaces_once_less),
-    swapped("a replacement loses its stamp", "it is of no step", "L2", on_event, "_replace_or_lose",
+    swapped("a replacement loses its stamp", "it is of no step", "L2", losses, "replace_or_lose",
              _replacement_unstamped),
-    swapped("charged to the step being assembled", "whatever the stamp", "L3", on_event, "ask_charge",
+    swapped("charged to the step being assembled", "whatever the stamp", "L3", losses, "ask_charge",
              _charge_assembling),
-    swapped("charged to the last step admitted", "whatever the stamp", "L3", on_event, "ask_charge", _charge_the_last),
+    swapped("charged to the last step admitted", "whatever the stamp", "L3", losses, "ask_charge", _charge_the_last),
     moved("floor one group higher", "a step that the fraction allows is stopped", "L6", own_moves.stop_below_floor,
            under(own_moves.stop_below_floor, changing(floor=lambda limits: limits.floor + 1))),
     moved("floor one group lower", "a step below the fraction is trained", "L6", own_moves.stop_below_floor,

@@ -12,7 +12,7 @@ from typing import Any
 from fsm.config.parse import parse_config
 from fsm.config.setup import set_up
 from fsm.core import AppliedEvent, Core
-from fsm.effects import ClosedStep
+from fsm.effects import StepClosed
 from fsm.events import Attempt, FailureKind
 from runtime.control.event_loop import Control
 from runtime.control.pumps.clock import ClockPump
@@ -219,7 +219,7 @@ class FakeRecorder:
     """Remembers what it is told."""
 
     receipts: list[GroupReceipt] = field(default_factory=list)
-    closes: list[ClosedStep] = field(default_factory=list)
+    closes: list[StepClosed] = field(default_factory=list)
     late: int = 0
     empty_steps: list[tuple[int, int]] = field(default_factory=list)
     stalls: list[str] = field(default_factory=list)
@@ -262,7 +262,7 @@ class FakeRecorder:
     def nothing_trained(self, step: int, rollouts: int) -> None:
         self.empty_steps.append((step, rollouts))
 
-    def closed(self, step: ClosedStep) -> None:
+    def closed(self, step: StepClosed) -> None:
         self.closes.append(step)
 
     def synced(self, version: int) -> None:

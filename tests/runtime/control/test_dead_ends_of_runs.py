@@ -97,7 +97,7 @@ def test_what_can_never_go_on_is_stopped_at_once_by_an_error_that_names_the_samp
     assert isinstance(run.core.error, Deadlocked)
     assert status(run.core.state) == "stopped"
     said = str(run.core.error)
-    assert f"Sampler custom {__name__}:{sampler} led here by what it answered to {method}" in said
+    assert f"Sampler custom {__name__}:{sampler} led here by what it decided in {method}" in said
     assert "step 0 has 0 selected and 0 charged of 2" in said
     assert [type(each.event) for each in run.transitions].count(DeadEndReached) == 1
     assert run.recorder.dead_ends == []

@@ -11,7 +11,7 @@ from explaining_helpers import Recorded, config_of, recorded, recording, restamp
 from typer.testing import CliRunner
 
 from fsm.events import FailureKind
-from fsm.rules import on_event
+from fsm.rules import losses
 from runtime.cli.app import app
 from runtime.trace.notes import WorkerDied
 
@@ -171,7 +171,7 @@ def test_a_state_that_today_s_core_does_not_come_to_is_said_to_be_today_s(tmp_pa
     path, copy = tmp_path / "trace.jsonl", tmp_path / "killed" / "trace.jsonl"
     copy.parent.mkdir()
     config = config_of("weight_fifo", 4, grpo={"use_dynamic_sampling": True}, failure={"on_dropped_prompt": "replace"})
-    with patch.object(on_event, "_replace_or_lose", restamped), recording(path, config, snapshot_every=1_000) as run:
+    with patch.object(losses, "replace_or_lose", restamped), recording(path, config, snapshot_every=1_000) as run:
         run.commit(*run.in_flight()[:4])
         run.close()
         run.filter(min(run.in_flight()))

@@ -28,7 +28,7 @@ def test_it_is_deadlocked_and_the_error_comes_first(tmp_path: Path) -> None:
     assert (explanation.verdict, explanation.before) == (RunVerdict.STOPPED, RunVerdict.DEADLOCKED)
     assert EXIT[explanation.verdict] == 1
     assert explanation.waits_for[0].startswith("the run was stopped after 0 steps: Deadlocked: the run can")
-    assert "led here by what it answered to select" in explanation.waits_for[0]
+    assert "led here by what it decided in select" in explanation.waits_for[0]
     assert "selects none of the 4 groups that are ready" in explanation.root
 
 

@@ -18,7 +18,7 @@ from explaining_helpers import (
 )
 
 from fsm.events import FailureKind
-from fsm.rules import on_event, own_moves
+from fsm.rules import losses, own_moves
 from fsm.state import GroupClass
 from runtime.explain.finding import RunVerdict
 from runtime.trace.notes import CallBegan, CallEnded, WorkerDied, WorkerStarted
@@ -41,7 +41,7 @@ def test_a_weight_fifo_bucket_two_short_is_a_deadlock_whose_root_is_the_bucket(p
         run.filter(*[prompt for prompt in run.in_flight() if prompt < 24][:2])
         run.commit(*run.in_flight())
 
-    with patch.object(on_event, "_replace_or_lose", restamped):
+    with patch.object(losses, "replace_or_lose", restamped):
         explanation = recorded(path, config, drive)
     state = explanation.situation.state
     assert explanation.verdict is RunVerdict.DEADLOCKED
@@ -62,7 +62,7 @@ def test_a_loss_charged_to_no_step_is_a_deadlock_once_nothing_else_is_in_flight(
         run.world.drop(1, FailureKind.INFRA)
         run.later(34.0)
 
-    with patch.object(on_event, "ask_charge", charged_to_none):
+    with patch.object(losses, "ask_charge", charged_to_none):
         explanation = recorded(path, config, drive)
     assert explanation.verdict is RunVerdict.DEADLOCKED
     assert (explanation.step, explanation.selected, explanation.charged, explanation.size) == (0, 0, 0, 2)
@@ -81,7 +81,7 @@ def test_a_loss_charged_to_no_step_is_a_livelock_while_others_go_on(path: Path) 
         run.filter(0)  # the spare that took over the slot, and the last that it may have
         assert run.in_flight() == [4, 5]
 
-    with patch.object(on_event, "ask_charge", charged_to_none):
+    with patch.object(losses, "ask_charge", charged_to_none):
         explanation = recorded(path, config, drive)
     assert explanation.verdict is RunVerdict.LIVELOCKED
     assert "the step waits for a group that was lost: prompt" in explanation.root
