@@ -24,8 +24,7 @@ from fsm.machines.spare_pool import PoolState, SparePool
 from fsm.machines.step_assembly import StepAssembly, StepState
 from fsm.machines.trainer import Trainer, TrainerState
 from fsm.rules import on_event
-from fsm.samplers.builtin import InOrder, ReadyFirst
-from fsm.snapshot_form import FORMAT, GATED, require_agreement, require_form, require_lists
+from fsm.snapshot_form import FORMAT, keeps_every_slot, require_agreement, require_form, require_lists
 from fsm.state import Budgets, Counts, GroupClass, Queue, State, slots_accounted
 from fsm.values import pages
 
@@ -40,6 +39,7 @@ def snapshot(core: Core) -> Json:
         "format": FORMAT,
         "sampler": core.setup.sampler_name,
         "sampler_stamps_target_steps": book.stamps_target_steps,
+        "sampler_keeps_every_slot": core.laws.promises.keeps_every_slot and not core.limits.closes_short,
         "num_prompts_per_step": core.limits.size,
         "num_generations_per_prompt": core.setup.config.grpo.num_generations_per_prompt,
         "prompts_per_epoch": core.limits.prompts_per_epoch,
@@ -103,7 +103,7 @@ def restore(
     require_agreement(capped, core.state, core.book, core.limits)
     if ended is not RunState.RUNNING:
         then = core.limits._replace(size=saved["num_prompts_per_step"])
-        if saved["sampler"] in GATED and not slots_accounted(core.state, then):
+        if keeps_every_slot(saved) and not slots_accounted(core.state, then):
             raise IllegalSnapshot(
                 "the snapshot is of a run that a budget stopped, taken after the prompt was dropped, and no step was "
                 "charged for its slot (L7): take it when the core calls `before_stop`, or resume from an earlier one"
@@ -131,7 +131,7 @@ def restore(
             f"{core.state.tally.leftover} prompts that are not trained yet are generated again, ahead of the rest "
             f"of the data, and charges are dropped (C3)"
         )
-    elif _leads_too_far(setup, core.state):
+    elif _leads_too_far(core):
         core.notices.append(
             f"the checkpoint was written under a larger window: dispatch index {core.state.gate.dispatch_index} at "
             f"version {core.state.trainer.version}; the batches in hand keep their stamps, so staleness exceeds the "
@@ -204,11 +204,10 @@ def _changes(setup: Setup, saved: Json) -> str:
     return " and ".join(changed)
 
 
-def _leads_too_far(setup: Setup, state: State) -> bool:
-    """Dispatch leads the trainer by more than a built-in gated sampler's window now allows."""
-    sampler = setup.sampler
-    window = sampler.window if isinstance(sampler, InOrder | ReadyFirst) else None
-    return window is not None and state.gate.dispatch_index > state.trainer.version + window
+def _leads_too_far(core: Core) -> bool:
+    """Dispatch leads the trainer by more than the sampler now promises."""
+    lead = core.laws.promises.max_lead_versions
+    return lead is not None and core.state.gate.dispatch_index > core.state.trainer.version + lead
 
 
 _IN_FLIGHT = ("running", "waiting", "backing_off")

@@ -160,6 +160,14 @@ _STATE = _keys(
     },
     {},
 )
+MAY_BE_MISSING: Mapping[str, Check] = {
+    "num_generations_per_prompt": _number(1),
+    "first_prompt": _number(0),
+    "other_data": _flag,
+    "sampler_keeps_every_slot": _flag,
+}
+"""Parts that earlier versions did not write, or that are not always there."""
+
 _SNAPSHOT = _keys(
     {
         "format": _number(FORMAT),
@@ -176,7 +184,7 @@ _SNAPSHOT = _keys(
         **dict.fromkeys(("again", "spares", "queue"), _PROMPTS),
         **dict.fromkeys(("running", "waiting", "backing_off", "ready", "chunk", "accumulated"), _GROUPS),
     },
-    {"num_generations_per_prompt": _number(1), "first_prompt": _number(0), "other_data": _flag},
+    MAY_BE_MISSING,
 )
 
 
@@ -204,8 +212,13 @@ class _Places(NamedTuple):
     accumulated: Sequence[Group]
 
 
-GATED = ("in_order", "ready_first", "weight_fifo")
-"""Built-in samplers under which every admitted slot is in hand, selected or charged (X2)."""
+def keeps_every_slot(saved: Mapping[str, Any]) -> bool:
+    """Under the sampler of the snapshot every admitted slot is in hand, selected or charged (X2).
+
+    Earlier snapshots don't say so; of their samplers these do.
+    """
+    known = saved["sampler"] in ("in_order", "ready_first", "weight_fifo")
+    return bool(saved.get("sampler_keeps_every_slot", known))
 
 
 def require_lists(saved: Mapping[str, Any], state: State, closed_before: int = 0) -> None:
@@ -232,7 +245,7 @@ def require_agreement(saved: Mapping[str, Any], state: State, book: Book, limits
     for fault in faults(_with_todays_floor(state, then), then, book.roster):
         raise illegal("the state", f"contradicts itself or the groups that are listed ({fault})", "the same counts")
     running = state.run.status is RunState.RUNNING  # a run that a loss stopped charged no step for it
-    if running and saved["sampler"] in GATED and not slots_accounted(state, then):
+    if running and keeps_every_slot(saved) and not slots_accounted(state, then):
         raise illegal(
             "state.gate.dispatch_index",
             f"is {state.gate.dispatch_index} at version {state.trainer.version}",

@@ -1,7 +1,7 @@
-"""What must fit together across keys before anything starts ("Refused at setup"), and what is only warned of.
+"""What setup refuses because keys don't fit together ("Refused at setup" in docs/rules.md), and what it warns of.
 
-Each message says what, why, and what to set instead. A sampler is known by its traits, so the checks are the
-same for one from outside.
+Each message says what, why, and what to set instead. A sampler is known by its traits, so the checks are the same for
+a custom one.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from fsm.config.blocks import CustomConfig, InOrderConfig, RolloutFailureConfig, RunConfig, WindowedConfig
+from fsm.config.blocks import RolloutFailureConfig, RunConfig
 from fsm.config.values import (
     SamplerTraits,
     floor_groups,
@@ -17,10 +17,11 @@ from fsm.config.values import (
     required_buffer,
     resolved_streaming_minimum,
 )
+from fsm.samplers.promises import Eligible
 
 
 def refusals(config: RunConfig, sampler: SamplerTraits) -> list[str]:
-    """All that is refused at setup, under this sampler."""
+    """Everything that setup refuses under this sampler."""
     return [*general_refusals(config), *sampler_refusals(config, sampler)]
 
 
@@ -35,7 +36,7 @@ def sampler_refusals(config: RunConfig, sampler: SamplerTraits) -> list[str]:
 
 
 def warnings(config: RunConfig, sampler: SamplerTraits) -> list[str]:
-    """What is accepted, and what it means for the run."""
+    """What setup accepts with a warning."""
     return [
         *_replace_without_pool(config, sampler),
         *_floor_without_loss(config, sampler),
@@ -77,7 +78,7 @@ def _replace_without_means(config: RunConfig) -> Iterator[str]:
     ):
         if getattr(failure, key) == 0:
             yield (
-                f"async_rl.rollout_failure.{key} is 0 beside on_dropped_prompt: replace: {lack}. "
+                f"async_rl.rollout_failure.{key} is 0 with on_dropped_prompt: replace: {lack}. "
                 f"Set {key} to 1 or more, or on_dropped_prompt to shrink."
             )
 
@@ -118,31 +119,35 @@ def _stall_below_attempts(config: RunConfig) -> Iterator[str]:
     yield (
         f"async_rl.stall_watchdog.stall_timeout_s is {watchdog.stall_timeout_s:g} with stall_action: abort, but the "
         f"retries of one prompt may take {least_s:g} s: {_attempts(failure, failure.max_infra_attempts_per_prompt)}. "
-        f"The watchdog would stop a run that is well. Set stall_timeout_s to {_whole(least_s)} or more, or "
+        f"The watchdog would stop a healthy run. Set stall_timeout_s to {_whole(least_s)} or more, or "
         "stall_action to warn, or lower rollout_timeout_s or max_infra_attempts_per_prompt."
     )
 
 
 def _attempts(failure: RolloutFailureConfig, attempts: int) -> str:
-    """The parts of `longest_rollout_s`, in words."""
+    """The parts of `longest_rollout_s` in words."""
     backoffs = "" if failure.backoff_base_s == 0 or attempts == 1 else ", and the backoffs between them"
     return f"{attempts} attempts of rollout_timeout_s = {failure.rollout_timeout_s:g} s each{backoffs}"
 
 
 def _whole(seconds: float) -> str:
-    """Not less, and short."""
+    """Rounded up, in few characters."""
     return f"{math.ceil(seconds)}" if seconds < 1e15 else f"{seconds:g}"
 
 
 # Refused because of the sampler
 
 
+def _trains_by_bucket(sampler: SamplerTraits) -> bool:
+    return sampler.promises.selects_from is Eligible.OLDEST_BUCKET
+
+
 def _bucket_with_replace(config: RunConfig, sampler: SamplerTraits) -> Iterator[str]:
     """The weight_fifo sampler with `on_dropped_prompt: replace`: no group of it may be lost."""
-    if sampler.stamps_bucket and config.async_rl.rollout_failure.on_dropped_prompt == "replace":
+    if _trains_by_bucket(sampler) and config.async_rl.rollout_failure.on_dropped_prompt == "replace":
         yield (
             f"async_rl.rollout_failure.on_dropped_prompt is replace under the {sampler.name} sampler, which has "
-            "nothing to replace: it goes neither with dynamic sampling nor with a drop budget. Prompts would be held "
+            "nothing to replace: it allows neither dynamic sampling nor a drop budget. Prompts would be held "
             "back from training until the data is used up. Set on_dropped_prompt to shrink, or take another sampler, "
             "such as in_order or ready_first."
         )
@@ -150,7 +155,7 @@ def _bucket_with_replace(config: RunConfig, sampler: SamplerTraits) -> Iterator[
 
 def _bucket_with_losses(config: RunConfig, sampler: SamplerTraits) -> Iterator[str]:
     """The weight_fifo sampler with dynamic sampling, or with a drop budget above 0."""
-    if not sampler.stamps_bucket:
+    if not _trains_by_bucket(sampler):
         return
     why = "a bucket is trained before any later one, and a group lost from it would leave a step that it can't fill. "
     others = "take another sampler, such as in_order or ready_first"
@@ -172,11 +177,11 @@ def _filtered_without_replace(config: RunConfig, sampler: SamplerTraits) -> Iter
     """Dynamic sampling without `on_dropped_prompt: replace`, but under the windowed sampler."""
     failure = config.async_rl.rollout_failure
     filters = config.grpo.use_dynamic_sampling and sampler.uses_replacement_pool
-    if sampler.stamps_bucket:  # refused with dynamic sampling, whatever becomes of what is filtered
+    if _trains_by_bucket(sampler):  # refused with dynamic sampling anyway
         return
     if filters and failure.on_dropped_prompt != "replace":
         yield (
-            f"async_rl.rollout_failure.on_dropped_prompt is {failure.on_dropped_prompt} beside "
+            f"async_rl.rollout_failure.on_dropped_prompt is {failure.on_dropped_prompt} with "
             f"grpo.use_dynamic_sampling and the {sampler.name} sampler: every filtered group would be "
             "charged to a step, which trains short or stops at its floor. Set on_dropped_prompt to replace, "
             "with max_replacement_attempts and replacement_reserve_prompts of at least 1 (now "
@@ -192,34 +197,37 @@ def _buffer_too_small(config: RunConfig, sampler: SamplerTraits) -> Iterator[str
         return
     yield (
         f"async_rl.max_buffered_rollouts is {given}, but the {sampler.name} sampler needs {required} "
-        f"({_required_because(config, sampler)}): the run would wait forever for groups that there is no "
-        f"place for. Set it to {required} or more, or to null{_smaller_window(config, given)}."
+        f"({_required_because(config, sampler)}): the run would wait forever for groups that have no "
+        f"place. Set it to {required} or more, or to null{_smaller_window(config, sampler, given)}."
     )
 
 
 def _required_because(config: RunConfig, sampler: SamplerTraits) -> str:
-    chosen, step_size = config.async_rl.sampler, config.grpo.num_prompts_per_step
-    minimum = resolved_streaming_minimum(config)
-    if isinstance(chosen, WindowedConfig) or (sampler.required_buffer_capacity or 0) < minimum:
+    step_size, minimum = config.grpo.num_prompts_per_step, resolved_streaming_minimum(config)
+    if (sampler.required_buffer_capacity or 0) < minimum:
         if config.async_rl.min_groups_for_streaming_train is None:
             return f"a chunk of grpo.num_prompts_per_step, as min_groups_for_streaming_train is null: {minimum}"
         return f"a chunk of async_rl.min_groups_for_streaming_train: {minimum}"
-    if isinstance(chosen, CustomConfig):
+    batches = _batches_of_window(config, sampler)
+    if batches is None:
         return f"what its required_buffer_capacity says for {step_size} groups a step"
-    return f"grpo.num_prompts_per_step × ({_window_key(config)} + 1) = {step_size} × {chosen.window + 1}"
+    return f"grpo.num_prompts_per_step × ({sampler.window_option} + 1) = {step_size} × {batches}"
 
 
-def _smaller_window(config: RunConfig, buffer: int) -> str:
-    """For a gated sampler: the window that a buffer is enough for."""
+def _smaller_window(config: RunConfig, sampler: SamplerTraits, buffer: int) -> str:
+    """The window that a buffer is enough for."""
     batches = buffer // config.grpo.num_prompts_per_step
-    if isinstance(config.async_rl.sampler, CustomConfig | WindowedConfig) or batches < 1:
+    if _batches_of_window(config, sampler) is None or batches < 1:
         return ""
-    return f", or async_rl.sampler.{_window_key(config)} to {batches - 1}"
+    return f", or async_rl.sampler.{sampler.window_option} to {batches - 1}"
 
 
-def _window_key(config: RunConfig) -> str:
-    in_order = isinstance(config.async_rl.sampler, InOrderConfig)
-    return "max_lookahead_versions" if in_order else "max_staleness_versions"
+def _batches_of_window(config: RunConfig, sampler: SamplerTraits) -> int | None:
+    """How many batches the buffer must hold where an option of the sampler sets that; else None."""
+    lead = sampler.promises.max_lead_versions
+    if lead is None or sampler.window_option is None:
+        return None
+    return lead + 1 if sampler.required_buffer_capacity == config.grpo.num_prompts_per_step * (lead + 1) else None
 
 
 def _stale_without_correction(config: RunConfig, sampler: SamplerTraits) -> Iterator[str]:
@@ -227,17 +235,13 @@ def _stale_without_correction(config: RunConfig, sampler: SamplerTraits) -> Iter
     if config.loss_fn.use_importance_sampling_correction:
         return
     said = "loss_fn.use_importance_sampling_correction is false, but the"
-    if sampler.name == "ready_first":
+    if sampler.promises.selects_from is Eligible.ANY:
         yield (
-            f"{said} ready_first sampler takes any ready group, whatever its start weight: the loss would "
+            f"{said} {sampler.name} sampler takes any ready group, whatever its start weight: the loss would "
             "take groups of earlier weights for fresh ones. Set use_importance_sampling_correction to true."
         )
     elif not sampler.is_on_policy:
-        on_policy = (
-            ""
-            if isinstance(config.async_rl.sampler, CustomConfig)
-            else f", or async_rl.sampler.{_window_key(config)} to 0"
-        )
+        on_policy = f", or async_rl.sampler.{sampler.window_option} to 0" if sampler.window_option else ""
         yield (
             f"{said} {sampler.name} sampler admits stale groups: the loss would take groups of earlier "
             f"weights for fresh ones. Set use_importance_sampling_correction to true{on_policy}."
@@ -260,7 +264,7 @@ REFUSED_BY_SAMPLER = (
     _buffer_too_small,
     _stale_without_correction,
 )
-"""The same, for what depends on the sampler."""
+"""The refusals that depend on the sampler."""
 
 
 # Accepted, with a warning
@@ -289,11 +293,13 @@ def _floor_without_loss(config: RunConfig, sampler: SamplerTraits) -> Iterator[s
     if sampler.closes_short_at_exhaustion:
         means = "a last step that is short of even one group is not trained, and its groups are left over"
     else:
-        means = "the first dropped prompt that isn't replaced stops the run below its floor, whatever the budget"
+        means = (
+            "the first dropped prompt that isn't replaced stops the run below its floor, although the budget allows it"
+        )
     enough = f"; {_fraction_for_one_loss(step_size)} allows one lost group a step" if step_size > 1 else ""
     yield (
         f"async_rl.rollout_failure.min_step_batch_fraction {failure.min_step_batch_fraction} of {step_size} "
-        f"groups, rounded up, is {step_size}: it allows no loss beside {' and '.join(budgets)}, so "
+        f"groups, rounded up, is {step_size}: it allows no loss, although there is {' and '.join(budgets)}, so "
         f"{means}{enough}."
     )
 
@@ -322,14 +328,14 @@ def _no_deadline(config: RunConfig) -> Iterator[str]:
         does = "warns" if warns else "stops the run"
         also = "" if warns else ", also where a sound rollout takes that long"
         yield (
-            "async_rl.rollout_failure.rollout_timeout_s is null: an attempt from which nothing comes holds "
+            "async_rl.rollout_failure.rollout_timeout_s is null: an attempt that never answers holds "
             f"its slot for the rest of the run; only the watchdog {does}, {watchdog.stall_timeout_s:g} s "
             f"after the last progress{also}."
         )
 
 
 def _stall_below_data_attempts(config: RunConfig) -> Iterator[str]:
-    """Data failures usually come long before the deadline, so what they add to the refusal's bound is warned of."""
+    """Data failures usually come long before the deadline, so what they add to the bound is a warning, no refusal."""
     watchdog, failure = config.async_rl.stall_watchdog, config.async_rl.rollout_failure
     data_failures = failure.max_data_attempts_per_prompt - 1
     most_s, least_s = longest_rollout_s(failure, data_failures), longest_rollout_s(failure, data_failures=0)

@@ -1,4 +1,4 @@
-"""From configuration to a sampler: the built-in ones by name, one from outside by `module:ClassName`."""
+"""From configuration to a sampler: a built-in one by name, a custom one by `module:ClassName`."""
 
 from __future__ import annotations
 
@@ -7,48 +7,39 @@ import importlib
 import importlib.util
 import inspect
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-from fsm.config.blocks import (
-    CustomConfig,
-    InOrderConfig,
-    ReadyFirstConfig,
-    RunConfig,
-    WeightFifoConfig,
-    WindowedConfig,
-)
+from fsm.config.blocks import CustomConfig, RunConfig
 from fsm.config.values import SamplerTraits
 from fsm.errors import ConfigError
-from fsm.samplers.builtin import InOrder, ReadyFirst, WeightFifo, Windowed
-from fsm.samplers.protocol import MOST_LABELS, DropAccountingSampler, GatedSampler, PromptGroupSampler, labels_of
+from fsm.samplers.builtin import BUILTIN
+from fsm.samplers.promises import promises_of
+from fsm.samplers.protocol import MOST_LABELS, PromptGroupSampler, accounting_of, labels_of
 
 _REQUIRED = (
     "admit", "select", "evict", "should_abort_inflight", "is_on_policy", "required_buffer_capacity"
 )  # fmt: skip
 _ACCOUNTING = ("uses_replacement_pool", "closes_short_at_exhaustion", "charge_step_for_lost_group")
 _LABELLING = ("labels", "label")
+WINDOW_OPTIONS = ("max_lookahead_versions", "max_staleness_versions")
+"""What the option that sets a sampler's window may be called."""
 
 
 def build_sampler(config: RunConfig) -> PromptGroupSampler:
-    """The sampler of a run. Raises ConfigError for a custom one that cannot be loaded or does not fit."""
+    """The sampler of a run. Raises ConfigError for a custom one that can't be loaded or lacks something."""
     sampler = config.async_rl.sampler
-    if isinstance(sampler, InOrderConfig):
-        return InOrder(sampler.window)
-    if isinstance(sampler, ReadyFirstConfig):
-        return ReadyFirst(sampler.window)
-    if isinstance(sampler, WeightFifoConfig):
-        return WeightFifo(sampler.window)
-    if isinstance(sampler, WindowedConfig):
-        minimum = config.async_rl.min_groups_for_streaming_train
-        return Windowed(sampler.window, sampler.sample_freshest_first, minimum)
-    return load_custom(sampler)
+    if isinstance(sampler, CustomConfig):
+        return load_custom(sampler)
+    built_in: Callable[..., Any] = BUILTIN[sampler.name]
+    made: PromptGroupSampler = built_in(**sampler.model_dump(exclude={"name"}))
+    return made
 
 
 def sampler_name(config: RunConfig) -> str:
-    """How a run's sampler is called in messages and checkpoints."""
+    """The name of a run's sampler in messages and checkpoints."""
     sampler = config.async_rl.sampler
     return f"custom {sampler.target}" if isinstance(sampler, CustomConfig) else sampler.name
 
@@ -71,7 +62,7 @@ def load_custom(config: CustomConfig) -> PromptGroupSampler:
     if missing:
         raise ConfigError(
             f"{where} is no PromptGroupSampler: it lacks {', '.join(missing)}. "
-            f"Derive it from fsm.samplers.protocol.GatedSampler, which has defaults, and write the rest"
+            f"Derive it from fsm.samplers.GatedSampler, which has all of them but select"
         )
     return _construct(found, config.options, where)
 
@@ -95,7 +86,7 @@ def _imported(name: str, where: str) -> ModuleType:
 
 
 def _place(cause: BaseException, name: str) -> str:
-    """Where an import went wrong: in the module's own file, if it got so far, as what its author can see."""
+    """Where an import failed: the line of the module's own file, if the import got that far."""
     if isinstance(cause, SyntaxError) and cause.filename is not None:
         return f"{cause.filename}, line {cause.lineno}" if cause.lineno else cause.filename
     machinery = (__file__, importlib.__file__)
@@ -118,7 +109,7 @@ def _file_of(name: str) -> str:
 
 @contextmanager
 def _refusing(said: str) -> Iterator[None]:
-    """Whatever code from outside raises is a ConfigError, SystemExit too; only Ctrl-C is its user's."""
+    """Anything that custom code raises becomes a ConfigError, SystemExit too; only a KeyboardInterrupt passes."""
     try:
         yield
     except (ConfigError, KeyboardInterrupt):
@@ -143,7 +134,7 @@ def _construct(found: type[Any], options: dict[str, Any], where: str) -> PromptG
 
 
 def _fitting(sampler: object, where: str) -> PromptGroupSampler:
-    """The sampler, where it has all that the protocols ask for. What it raises when asked is passed on."""
+    """The sampler, if it has all that the protocols ask for. An exception of its own passes."""
     if not isinstance(sampler, PromptGroupSampler):
         raise ConfigError(f"{where} made a {type(sampler).__name__}, which is no PromptGroupSampler")
     _require_whole(sampler, _ACCOUNTING, where)
@@ -151,20 +142,20 @@ def _fitting(sampler: object, where: str) -> PromptGroupSampler:
     labels = labels_of(sampler)
     if type(labels) is not int or not 1 <= labels <= MOST_LABELS:
         raise ConfigError(
-            f"{where}: labels is {labels!r}; allowed: a whole number from 1 to {MOST_LABELS}. Each label makes classes "
-            f"of its own, so let one stand for a range, as of lengths or rewards"
+            f"{where}: labels is {labels!r}; allowed: a whole number from 1 to {MOST_LABELS}. Each label adds classes, "
+            f"so let one stand for a range, of lengths or rewards for example"
         )
     return sampler
 
 
 def _require_whole(sampler: PromptGroupSampler, names: tuple[str, ...], where: str) -> None:
-    """Half of an optional protocol would silently count for nothing."""
+    """Refuse half of an optional protocol, which would be ignored without a word."""
     absent = [name for name in names if not hasattr(sampler, name)]
     if absent and len(absent) < len(names):
         has = [name for name in names if name not in absent]
         raise ConfigError(
-            f"{where} has {', '.join(has)} and lacks {', '.join(absent)}: these count together only. Write all, or "
-            f"derive it from fsm.samplers.protocol.GatedSampler, which has defaults"
+            f"{where} has {', '.join(has)} and lacks {', '.join(absent)}: these count only together. Write all, or "
+            f"derive it from fsm.samplers.GatedSampler, which has defaults"
         )
 
 
@@ -174,26 +165,39 @@ def traits_of(config: RunConfig) -> SamplerTraits | None:
 
 
 def traits(config: RunConfig, sampler: PromptGroupSampler) -> SamplerTraits:
-    """What setup must know of a sampler. Raises ConfigError where a custom one says nonsense."""
-    name = sampler_name(config)
+    """What setup must know of a sampler. Raises ConfigError if a custom one answers with a wrong type."""
+    name, size = sampler_name(config), config.grpo.num_prompts_per_step
     with _refusing(f"sampler {name}: setup failed"):
-        accounting = sampler if isinstance(sampler, DropAccountingSampler) else GatedSampler()
+        accounting = accounting_of(sampler)
         uses_pool: object = accounting.uses_replacement_pool
         closes_short: object = accounting.closes_short_at_exhaustion
         is_on_policy: object = sampler.is_on_policy
-        capacity: object = sampler.required_buffer_capacity(config.grpo.num_prompts_per_step)
-    if capacity is not None and (type(capacity) is not int or capacity < 0):
-        raise ConfigError(
-            f"sampler {name}: required_buffer_capacity returned {capacity!r}; allowed: a whole number, or None"
-        )
+        capacity: object = sampler.required_buffer_capacity(size)
+        by_default = getattr(sampler, "default_buffer_capacity", None)
+        default: object = None if by_default is None else by_default(size)
+        promises = promises_of(sampler, name)
     return SamplerTraits(
         name=name,
         uses_replacement_pool=_boolean(name, "uses_replacement_pool", uses_pool),
         closes_short_at_exhaustion=_boolean(name, "closes_short_at_exhaustion", closes_short),
         is_on_policy=_boolean(name, "is_on_policy", is_on_policy),
-        required_buffer_capacity=capacity,
-        stamps_bucket=isinstance(config.async_rl.sampler, WeightFifoConfig),
+        required_buffer_capacity=_capacity(name, "required_buffer_capacity", capacity),
+        default_buffer_capacity=_capacity(name, "default_buffer_capacity", default),
+        window_option=None if promises.max_lead_versions is None else window_option(sampler),
+        promises=promises,
     )
+
+
+def window_option(sampler: PromptGroupSampler) -> str | None:
+    """The option of a sampler's constructor that sets its window, if it has one."""
+    takes = inspect.signature(type(sampler)).parameters
+    return next((option for option in WINDOW_OPTIONS if option in takes), None)
+
+
+def _capacity(name: str, method: str, value: object) -> int | None:
+    if value is None or (type(value) is int and value >= 0):
+        return value
+    raise ConfigError(f"sampler {name}: {method} returned {value!r}; allowed: a whole number, or None")
 
 
 def _boolean(name: str, attribute: str, value: object) -> bool:

@@ -1,15 +1,16 @@
-"""What the configuration comes to: a sampler's traits, and the numbers that null stands for."""
+"""What the rest of the configuration code works with: a sampler's traits, and the numbers that null stands for."""
 
 from __future__ import annotations
 
 from fractions import Fraction
 from typing import NamedTuple
 
-from fsm.config.blocks import RolloutFailureConfig, RunConfig, WindowedConfig
+from fsm.config.blocks import RolloutFailureConfig, RunConfig
+from fsm.samplers.promises import Promises
 
 
 class SamplerTraits(NamedTuple):
-    """What setup must know of a sampler, whoever wrote it."""
+    """What setup must know of a sampler, built in or custom."""
 
     name: str
     uses_replacement_pool: bool
@@ -20,12 +21,15 @@ class SamplerTraits(NamedTuple):
     """It admits no staleness."""
     required_buffer_capacity: int | None
     """The least `max_buffered_rollouts` (A4); None: it doesn't say."""
-    stamps_bucket: bool
-    """A batch keeps the version at its admission as its bucket (D3)."""
+    default_buffer_capacity: int | None = None
+    """What `max_buffered_rollouts: null` stands for; None: what is required."""
+    window_option: str | None = None
+    """The key of its block that sets its window, if it has one; a window of 0 makes it on-policy."""
+    promises: Promises = Promises()
 
 
 def resolved_streaming_minimum(config: RunConfig) -> int:
-    """Eligible groups from which a chunk is selected: `min_groups_for_streaming_train`, or N (S1)."""
+    """The eligible groups that a chunk needs: `min_groups_for_streaming_train`, or N (S1)."""
     given = config.async_rl.min_groups_for_streaming_train
     return config.grpo.num_prompts_per_step if given is None else given
 
@@ -44,12 +48,10 @@ def resolved_buffer(config: RunConfig, sampler: SamplerTraits) -> int:
     if given is not None:
         return given
     step_size = config.grpo.num_prompts_per_step
-    required = required_buffer(config, sampler)
-    if isinstance(config.async_rl.sampler, WindowedConfig):
-        return max(required, step_size * (config.async_rl.sampler.window + 2))
-    if sampler.required_buffer_capacity is None:
-        return max(required, 2 * step_size)
-    return required
+    default = sampler.default_buffer_capacity
+    if default is None:
+        default = 2 * step_size if sampler.required_buffer_capacity is None else 0
+    return max(required_buffer(config, sampler), default)
 
 
 def resolved_inflight(config: RunConfig, sampler: SamplerTraits) -> int:
@@ -74,10 +76,10 @@ def backoff_s(failed_attempts: int, base_s: float, most_s: float) -> float:
 
 
 def longest_rollout_s(failure: RolloutFailureConfig, data_failures: int) -> float | None:
-    """Seconds until a prompt has finished or is given up on, at most: every attempt runs up to its deadline (W1, L7).
+    """The longest a prompt may take until it finishes or is given up on, in seconds; None without a deadline.
 
-    All infra attempts, and before them `data_failures` failures of the other kind, which start the next attempt at once
-    but count for the backoffs. Weight syncs, during which a retry waits, come on top. None without a deadline.
+    Every attempt runs up to its deadline (W1, L7): first `data_failures` data failures, which start the next attempt at
+    once but count for the backoffs, then all infra attempts. Weight syncs, during which a retry waits, are not counted.
     """
     if failure.rollout_timeout_s is None:
         return None

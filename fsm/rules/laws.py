@@ -1,4 +1,4 @@
-"""What every transition needs beside the state: the limits, the sampler, and a way to fire rules."""
+"""What every transition needs besides the state: the limits, the sampler, and a way to fire rules."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from fsm.machines.source import SourceContext, SourceState
 from fsm.machines.spare_pool import PoolContext
 from fsm.machines.step_assembly import StepContext
 from fsm.machines.table import Fire
-from fsm.samplers.builtin import BUILTIN
-from fsm.samplers.protocol import DropAccountingSampler, GatedSampler, PromptGroupSampler
+from fsm.samplers.promises import Promises, promises_of
+from fsm.samplers.protocol import BaseSampler, DropAccountingSampler, PromptGroupSampler, accounting_of, is_custom
 from fsm.state import Limits, State, charged
 
 
@@ -21,25 +21,32 @@ class Laws(NamedTuple):
     sampler: PromptGroupSampler
     sampler_name: str
     accounting: DropAccountingSampler
-    """The sampler itself where it says what becomes of lost groups, else the defaults."""
+    """Answers for lost groups: the sampler, or the defaults if it says nothing of them."""
     is_custom: bool
-    """The sampler comes from outside, and so may be to blame."""
+    """The sampler's answers are checked, and it may be to blame."""
     evicts_nothing: bool
-    """The sampler never evicts (E2), so that it need not be asked after every event."""
+    """The sampler has the default `evict`, so it need not be asked after every event (E2)."""
     keeps_stale: bool
-    """The sampler never aborts (E2), so that it need not be asked about every class."""
+    """The sampler has the default `should_abort_inflight`, so it need not be asked about every class (E2)."""
     fire: Fire
+    promises: Promises
 
 
 def laws_of(limits: Limits, sampler: PromptGroupSampler, sampler_name: str, fire: Fire) -> Laws:
-    """The laws of a run under `sampler`."""
-    never_evicts: object = GatedSampler.evict
-    never_aborts: object = GatedSampler.should_abort_inflight
-    evicts_nothing = type(sampler).evict is never_evicts
-    keeps_stale = type(sampler).should_abort_inflight is never_aborts
-    accounting = sampler if isinstance(sampler, DropAccountingSampler) else GatedSampler()
-    is_custom = type(sampler) not in BUILTIN
-    return Laws(limits, sampler, sampler_name, accounting, is_custom, evicts_nothing, keeps_stale, fire)
+    """The laws of a run under `sampler`. Raises ConfigError if it declares a promise of the wrong type."""
+    never_evicts: object = BaseSampler.evict
+    never_aborts: object = BaseSampler.should_abort_inflight
+    return Laws(
+        limits,
+        sampler,
+        sampler_name,
+        accounting_of(sampler),
+        is_custom(sampler),
+        evicts_nothing=type(sampler).evict is never_evicts,
+        keeps_stale=type(sampler).should_abort_inflight is never_aborts,
+        fire=fire,
+        promises=promises_of(sampler, sampler_name),
+    )
 
 
 def step_context(state: State, laws: Laws, groups: int = 0) -> StepContext:

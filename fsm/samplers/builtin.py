@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 
-from fsm.machines.admission_gate import within_window
-from fsm.samplers.protocol import Admission, GatedSampler
+from fsm.samplers.promises import NO_LIMIT, Eligible, SelectionOrder, Stamp
+from fsm.samplers.protocol import Admission, BaseSampler, GatedSampler
 from fsm.state import GroupClass, View
 from fsm.values import pages
 
@@ -31,21 +31,26 @@ def count(picks: Iterable[tuple[GroupClass, int]]) -> int:
     return sum(groups for _, groups in picks)
 
 
-def _enough(picks: Picks, min_groups: int) -> Picks:
+def chunk(classes: Iterable[tuple[GroupClass, int]], min_groups: int, max_groups: int) -> Picks:
+    """Up to `max_groups` groups in the order given; none if there are fewer than `min_groups`."""
+    picks = take(classes, max_groups)
     return picks if count(picks) >= min_groups else []
 
 
 class InOrder(GatedSampler):
     """Trains exactly the batch stamped for the step (A2, S2). Staleness is at most the lookahead."""
 
-    def __init__(self, max_lookahead_versions: int = 1) -> None:
-        self.window = max_lookahead_versions
+    batch_stamp = Stamp.TARGET_STEP
+    selects_from = Eligible.STAMPED
+    selection_order = SelectionOrder.DISPATCH
 
-    def admit(self, view: View) -> Admission | None:
-        """The next batch is stamped for the next step."""
-        if not within_window(view.dispatch_index, view.version, self.window):
-            return None
-        return Admission(target_step=view.dispatch_index + 1)
+    def __init__(self, max_lookahead_versions: int = 1) -> None:
+        super().__init__(max_lookahead_versions)
+
+    @property
+    def staleness_bound(self) -> int:
+        """The window."""
+        return self.window
 
     def select(self, view: View, min_groups: int, max_groups: int) -> Picks:
         """Groups stamped for the version."""
@@ -54,50 +59,31 @@ class InOrder(GatedSampler):
             lambda pair: pair[0].target_step == version,
             pages.items_from(view.ready, GroupClass(target_step=version)),
         )
-        return _enough(take(stamped, max_groups), min_groups)
-
-    @property
-    def is_on_policy(self) -> bool:
-        """Without lookahead a batch starts under the weights that it trains."""
-        return self.window == 0
-
-    def required_buffer_capacity(self, groups_per_step: int) -> int:
-        """Room for every batch that may be admitted."""
-        return groups_per_step * (self.window + 1)
+        return chunk(stamped, min_groups, max_groups)
 
 
 class ReadyFirst(GatedSampler):
-    """Trains whatever is ready, stragglers of older versions included (S2)."""
+    """Trains any group that is ready, stragglers of older versions included (S2)."""
 
-    def __init__(self, max_staleness_versions: int = 1) -> None:
-        self.window = max_staleness_versions
-
-    def admit(self, view: View) -> Admission | None:
-        """No stamp."""
-        return Admission() if within_window(view.dispatch_index, view.version, self.window) else None
+    selects_from = Eligible.ANY
+    selection_order = SelectionOrder.DISPATCH
 
     def select(self, view: View, min_groups: int, max_groups: int) -> Picks:
         """Any ready group, in order of dispatch."""
         return take(pages.items(view.ready), max_groups) if view.ready_groups >= min_groups else []
 
-    @property
-    def is_on_policy(self) -> bool:
-        """Without a window no batch starts before the one before is accounted for."""
-        return self.window == 0
 
-    def required_buffer_capacity(self, groups_per_step: int) -> int:
-        """Room for every batch that may be admitted."""
-        return groups_per_step * (self.window + 1)
-
-
-class WeightFifo(ReadyFirst):
+class WeightFifo(GatedSampler):
     """Trains bucket by bucket: a batch's bucket is the version at its admission (D3, S2)."""
 
-    def admit(self, view: View) -> Admission | None:
-        """The bucket is fixed here, whatever is synced while the batch is dispatched."""
-        if not within_window(view.dispatch_index, view.version, self.window):
-            return None
-        return Admission(bucket=view.version)
+    batch_stamp = Stamp.BUCKET
+    selects_from = Eligible.OLDEST_BUCKET
+    selection_order = SelectionOrder.DISPATCH
+
+    @property
+    def staleness_bound(self) -> int:
+        """The window."""
+        return self.window
 
     def select(self, view: View, min_groups: int, max_groups: int) -> Picks:
         """Groups of the oldest bucket that has any queued, in flight or ready."""
@@ -112,24 +98,33 @@ class WeightFifo(ReadyFirst):
             if earlier is not None and earlier[0].bucket < bucket:
                 return []
         of_bucket = takewhile(lambda pair: pair[0].bucket == bucket, pages.items(view.ready))
-        return _enough(take(of_bucket, max_groups), min_groups)
+        return chunk(of_bucket, min_groups, max_groups)
 
 
-class Windowed(GatedSampler):
+class Windowed(BaseSampler):
     """Never waits for the trainer; trains what is fresh enough and evicts or aborts the rest (S2, E1)."""
 
     uses_replacement_pool = False
     closes_short_at_exhaustion = True
+    batch_stamp = Stamp.NOTHING
+    max_lead_versions = NO_LIMIT
+    selects_from = Eligible.FRESH
+    evicts_stale = True
+    charges_losses = False
 
-    def __init__(
-        self,
-        max_staleness_versions: int = 1,
-        sample_freshest_first: bool = False,
-        min_groups_for_streaming_train: int | None = None,
-    ) -> None:
+    def __init__(self, max_staleness_versions: int = 1, sample_freshest_first: bool = False) -> None:
         self.window = max_staleness_versions
         self.sample_freshest_first = sample_freshest_first
-        self.min_groups = min_groups_for_streaming_train
+
+    @property
+    def staleness_bound(self) -> int:
+        """The window."""
+        return self.window
+
+    @property
+    def selection_order(self) -> SelectionOrder:
+        """The order that the option asks for (S3)."""
+        return SelectionOrder.FRESHEST_FIRST if self.sample_freshest_first else SelectionOrder.DISPATCH
 
     def admit(self, view: View) -> Admission | None:
         """Always (A1)."""
@@ -141,7 +136,7 @@ class Windowed(GatedSampler):
         eligible = list(pages.items_from(view.ready, oldest))
         if self.sample_freshest_first:
             eligible.reverse()
-        return _enough(take(eligible, max_groups), min_groups)
+        return chunk(eligible, min_groups, max_groups)
 
     def evict(self, view: View) -> Sequence[GroupClass]:
         """Ready groups that fell out of the window."""
@@ -163,8 +158,12 @@ class Windowed(GatedSampler):
         return self.window == 0
 
     def required_buffer_capacity(self, groups_per_step: int) -> int:
-        """The streaming minimum: fewer ready groups than that would never be selected (A4)."""
-        return groups_per_step if self.min_groups is None else self.min_groups
+        """No more than a chunk, which every sampler needs (A4)."""
+        return 0
+
+    def default_buffer_capacity(self, groups_per_step: int) -> int:
+        """A step in training, the versions of the window, and one that is generated."""
+        return groups_per_step * (self.window + 2)
 
     def charge_step_for_lost_group(
         self,
@@ -175,5 +174,10 @@ class Windowed(GatedSampler):
         return None
 
 
-BUILTIN: tuple[type[object], ...] = (InOrder, ReadyFirst, WeightFifo, Windowed)
-"""The samplers that evenstep answers for itself."""
+BUILTIN: Mapping[str, type[BaseSampler]] = {
+    "in_order": InOrder,
+    "ready_first": ReadyFirst,
+    "weight_fifo": WeightFifo,
+    "windowed": Windowed,
+}
+"""The built-in samplers by the name that a configuration gives them; its other options go to the constructor."""

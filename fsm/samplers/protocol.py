@@ -1,4 +1,4 @@
-"""What a sampler is: plain functions of a read-only view."""
+"""What the core asks of a sampler, all of it plain functions of a read-only view, and the base classes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from fsm.events import GroupRecord
+from fsm.machines.admission_gate import within_window
+from fsm.samplers.promises import Eligible, SelectionOrder, Stamp
 from fsm.state import NONE, GroupClass, View
 
+_TARGET_STEP, _BUCKET = Stamp.TARGET_STEP, Stamp.BUCKET  # an enum's members are slow to look up
 MOST_LABELS = 64
 """Of a sampler. A label is part of a group's class: the core's cost grows with the classes, a check's much faster."""
 
@@ -18,12 +21,12 @@ class Admission(NamedTuple):
     target_step: int | None = None
     """The step that its groups are stamped for, or None."""
     bucket: int | None = None
-    """weight_fifo: the version at admission (D3), or None."""
+    """The version at admission (D3), or None."""
 
 
 @runtime_checkable
 class PromptGroupSampler(Protocol):
-    """What every sampler must have. `GatedSampler` supplies defaults for most of it."""
+    """What every sampler must have. `GatedSampler` has all of it but `select`."""
 
     def admit(self, view: View) -> Admission | None:
         """How the next batch is admitted now, or None: the gate is closed (A1)."""
@@ -51,7 +54,7 @@ class PromptGroupSampler(Protocol):
 
 @runtime_checkable
 class DropAccountingSampler(Protocol):
-    """What a sampler may say of lost groups. `GatedSampler` has the defaults."""
+    """What a sampler may say of lost groups. `BaseSampler` has the defaults."""
 
     uses_replacement_pool: bool
     closes_short_at_exhaustion: bool
@@ -74,16 +77,37 @@ class LabellingSampler(Protocol):
         """The label of a group that is ready, from 0 to `labels` - 1."""
 
 
-class GatedSampler:
-    """The defaults of a gated sampler: pool used, no short close, L3's charge, nothing evicted or aborted.
+class BaseSampler:
+    """What a sampler is unless it says otherwise: it uses the pool, closes no step short, and evicts nothing.
 
-    Set `labels` and override `label` to see more of a ready group than its class: one small integer.
+    Set `labels` and override `label` to see more of a ready group than its class: one small integer. The promises are
+    explained in `fsm.samplers.promises`.
     """
 
     uses_replacement_pool: bool = True
     closes_short_at_exhaustion: bool = False
     labels: int = 1
     """How many labels there are, from 1 to `MOST_LABELS`; the checker tries every one."""
+
+    batch_stamp: Stamp | None = None
+    selects_from: Eligible | None = None
+    evicts_stale: bool | None = False
+    charges_losses: bool | None = True
+
+    @property
+    def max_lead_versions(self) -> int | None:
+        """How many batches dispatch may lead the trainer by (A1): no promise."""
+        return None
+
+    @property
+    def staleness_bound(self) -> int | None:
+        """The largest staleness at selection: no promise."""
+        return None
+
+    @property
+    def selection_order(self) -> SelectionOrder | None:
+        """In which order eligible groups are selected (S3): no promise."""
+        return None
 
     def label(self, record: GroupRecord) -> int:
         """The label of a group that is ready, from 0 to `labels` - 1."""
@@ -101,10 +125,67 @@ class GatedSampler:
         """The stamped step, or the step being assembled (L3)."""
         return assembling_version if target_step is None else target_step
 
+    def default_buffer_capacity(self, groups_per_step: int) -> int | None:
+        """What `max_buffered_rollouts: null` stands for; None: what is required."""
+        return None
+
+
+class GatedSampler(BaseSampler):
+    """Admits a batch while dispatch leads the trainer by no more than a window (A1). Only `select` is left to write.
+
+    Its groups are never evicted, and each lost group is charged to a step, so every step can close.
+    """
+
+    window: int = 1
+    """How many batches dispatch may lead the trainer by."""
+    batch_stamp: Stamp | None = Stamp.NOTHING
+    """Set it to have batches stamped with their step (A2), or with the version at admission (D3)."""
+
+    def __init__(self, max_staleness_versions: int = 1) -> None:
+        self.window = max_staleness_versions
+
+    @property
+    def max_lead_versions(self) -> int | None:
+        """The window (A1)."""
+        return self.window
+
+    def admit(self, view: View) -> Admission | None:
+        """The next batch with its stamp, while it is within the window."""
+        index, version, stamp = view.dispatch_index, view.version, self.batch_stamp
+        if not within_window(index, version, self.window):
+            return None
+        if stamp is _TARGET_STEP:
+            return Admission(target_step=index + 1)
+        return Admission(bucket=version) if stamp is _BUCKET else Admission()
+
+    @property
+    def is_on_policy(self) -> bool:
+        """With a window of 0, no batch starts before every group of the last one is trained or charged."""
+        return self.window == 0
+
+    def required_buffer_capacity(self, groups_per_step: int) -> int | None:
+        """Room for every batch that may be admitted (A4)."""
+        return groups_per_step * (self.window + 1)
+
+
+def labelling(sampler: PromptGroupSampler) -> LabellingSampler | None:
+    """The sampler, if it tells groups apart by labels."""
+    return sampler if isinstance(sampler, LabellingSampler) and sampler.labels > 1 else None
+
 
 def labels_of(sampler: PromptGroupSampler) -> int:
     """How many labels a sampler gives; 1 where it gives none."""
     return sampler.labels if isinstance(sampler, LabellingSampler) else 1
+
+
+def accounting_of(sampler: PromptGroupSampler) -> DropAccountingSampler:
+    """What answers for lost groups: the sampler, or the defaults if it says nothing of them."""
+    return sampler if isinstance(sampler, DropAccountingSampler) else BaseSampler()
+
+
+def is_custom(sampler: PromptGroupSampler) -> bool:
+    """The sampler's class is not one of evenstep's own, so its answers are checked and it may be to blame."""
+    return not type(sampler).__module__.startswith(f"{__package__}.")
 
 
 def optional(number: int) -> int | None:

@@ -17,6 +17,7 @@ from fsm.effects import StepClosed
 from fsm.errors import EvenstepError
 from fsm.explain import status
 from fsm.snapshot import reinstate, snapshot
+from fsm.snapshot_form import MAY_BE_MISSING
 from fsm.state import State
 from runtime.trace.files import TraceUnreadable, core_of, setup_of
 from runtime.trace.kinds import CODES, Json, plain, read_value
@@ -194,7 +195,9 @@ class _Replay:
     def _compare_state(self, core: Core, given: Json) -> Difference | None:
         today = snapshot(core)
         today["closed"] = today["closed"][given["b"] - self.closed_before :]
-        today, recorded = json.loads(encode(today)), given["s"]
+        recorded = given["s"]
+        known = {key: today[key] for key in today if key in recorded or key not in MAY_BE_MISSING}
+        today = json.loads(encode(known))
         if today == recorded:
             self.snapshots += 1
             return None

@@ -13,14 +13,16 @@ from typing import Any
 from fsm.effects import StartRollout, TrainChunk
 from fsm.rules import changes
 from fsm.rules.changes import BatchAdmitted, GroupLost, PromptsHeldBack, StepClosed, WeightsSynced
+from fsm.samplers.builtin import BUILTIN
+from fsm.samplers.promises import Stamp
 from runtime.metrics.step_record import StepRecord
 from runtime.trace.choose import Chooser, between, both, every, since, with_match, with_text
 from runtime.trace.kinds import BY_NAME, CODES, FIELDS
 from runtime.trace.reader import SNAPSHOT_MARK, TraceFile
 from runtime.trace.records import NoteRecord, Record, SnapshotRecord, TransitionRecord
 
-UNSTAMPED = frozenset({"ready_first", "windowed", "weight_fifo"})
-"""Samplers that stamp no target step: no rollout of theirs is for a step by name."""
+UNSTAMPED = frozenset(name for name, sampler in BUILTIN.items() if sampler.batch_stamp is not Stamp.TARGET_STEP)
+"""Built-in samplers that stamp no target step, so none of their rollouts names a step."""
 SNAPSHOT = "Snapshot"
 """The kind of a snapshot record."""
 

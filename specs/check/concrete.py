@@ -16,7 +16,7 @@ from fsm.config.parse import RunConfig, parse_config
 from fsm.errors import EvenstepError
 from fsm.events import FailureKind, GroupRecord
 from fsm.groups.roster import Group
-from fsm.samplers.protocol import LabellingSampler
+from fsm.samplers.protocol import labelling
 from fsm.state import GroupClass, State
 from specs.check.cases import Case, laws_in
 from specs.checker.explore import Result
@@ -186,8 +186,8 @@ def _finish(world: World, answer: Answer, prompt: int) -> ConcreteAnswer:
     match answer.name:
         case "commit":
             record = GroupRecord(prompt, completion_tokens=0, reward_mean=0.5, reward_std=0.5)
-            sampler = world.setup.sampler
-            label = sampler.label(record) if isinstance(sampler, LabellingSampler) else 0
+            sampler = labelling(world.setup.sampler)
+            label = 0 if sampler is None else sampler.label(record)
             if label != answer.label:
                 raise Untold(f"a group of label {answer.label} commits, and in a scenario all have label {label}")
             world.commit(prompt)

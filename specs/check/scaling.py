@@ -1,9 +1,9 @@
-"""Scales a run's own configuration down to scopes that can be gone through completely, and says what is kept.
+"""Scales a run's configuration down to scopes that can be explored completely, and says what it keeps.
 
-What matters of a number is mostly how it stands to another one: a streaming minimum below N waits for other things than
-one of N, a buffer that is larger than required behaves otherwise than one that is just large enough. `scale` keeps
-those relations and makes the numbers small. It notes whatever it changes (`ScaledOption`), so a verdict can say for
-which bounds it holds; what it does not note is as given.
+How a number compares to another usually matters more than its size: a streaming minimum below N behaves differently
+from one of N, and a buffer that is larger than required differently from one that is just large enough. `scale` keeps
+these relations and makes the numbers small. It notes every change (`ScaledOption`), so that a verdict can say for
+which bounds it holds.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ from fsm.config.parse import (
     resolved_buffer,
     resolved_streaming_minimum,
 )
-from fsm.config.sampler_loading import build_sampler, traits
+from fsm.config.sampler_loading import WINDOW_OPTIONS, build_sampler, traits
 from fsm.samplers.protocol import PromptGroupSampler
 
 LEFT_OUT = "left out here"
-WINDOW_KEYS = ("max_lookahead_versions", "max_staleness_versions")
 
 
 class Scope(NamedTuple):
@@ -42,17 +41,17 @@ class Scope(NamedTuple):
     skipped: int = 0
     """Of max_skipped_prompts."""
     search: int | None = None
-    """Of dynamic_sampling_max_gen_batches; None: no limit, whatever is given."""
+    """Of dynamic_sampling_max_gen_batches; None: the given limit is left out."""
 
 
 class ScaledOption(NamedTuple):
-    """One number that is checked at another value than it is given."""
+    """A number that is checked with another value than the given one."""
 
     key: str
     given: object
     checked: object
     keeps: str
-    """What the two have in common."""
+    """The relation that both values have."""
 
 
 class Scaled(NamedTuple):
@@ -67,7 +66,7 @@ class Scaled(NamedTuple):
 
 
 class _Numbers:
-    """The configuration as a document that is being scaled, and what was changed."""
+    """The configuration as a document that is being scaled, and the changes so far."""
 
     def __init__(self, config: RunConfig) -> None:
         document = config.model_dump(include={"grpo", "async_rl"})
@@ -86,7 +85,7 @@ class _Numbers:
 def scale(config: RunConfig, scope: Scope, num_prompts: int | None = None) -> Scaled:
     """The configuration at a scope. `num_prompts` is the length of an epoch, where it is known.
 
-    Setup is not checked: what the given configuration is refused for, the scaled one is refused for as well.
+    Setup is not checked: the scaled configuration is refused for the same reasons as the given one.
     Raises ConfigError for a custom sampler that cannot be loaded.
     """
     numbers = _Numbers(config)
@@ -131,7 +130,7 @@ def _relation(value: int, other: int, name: str) -> str:
 
 
 def _between(value: int, given_size: int, size: int) -> int:
-    """A number of groups as it stands to N: 1 stays 1, N stays N, between stays between where N has a between."""
+    """A number of groups with its relation to N: 1 stays 1, N stays N, a number between stays between if one exists."""
     if value > given_size:
         return size + 1
     if value == given_size:
@@ -144,11 +143,11 @@ def _between(value: int, given_size: int, size: int) -> int:
 def _scale_window(
     numbers: _Numbers, config: RunConfig, known: SamplerTraits, scope: Scope, sampler: PromptGroupSampler
 ) -> int:
-    """Cap the window. A custom sampler's is the option of that name; where it has none, what its capacity tells."""
+    """Cap the window: an option of the sampler, or else, uncapped, what its required buffer shows."""
     block = numbers.document["async_rl"]["sampler"]
     options = block["options"] if isinstance(config.async_rl.sampler, CustomConfig) else block
     takes = inspect.signature(type(sampler)).parameters
-    for key in WINDOW_KEYS:
+    for key in WINDOW_OPTIONS:
         given = options.get(key, takes[key].default if key in takes else None)
         if type(given) is int:
             options.setdefault(key, given)
@@ -187,14 +186,14 @@ def _scale_losses(numbers: _Numbers, config: RunConfig, known: SamplerTraits, sc
 
 
 def _losses(size: int, floor: int) -> str:
-    """How many losses a floor allows."""
+    """How many losses a floor allows, in words."""
     if floor >= size:
         return "no loss"
     return "all losses but one" if floor == 1 else "some losses"
 
 
 def _scale_floor(numbers: _Numbers, config: RunConfig, size: int) -> None:
-    """The fraction as it is written where it allows as many losses of the small N; else one that does."""
+    """Keep the fraction if it allows as many losses of the small N; else set one that does."""
     failure = numbers.document["async_rl"]["rollout_failure"]
     fraction = failure["min_step_batch_fraction"]
     given_size = config.grpo.num_prompts_per_step
@@ -212,7 +211,7 @@ def _fraction(floor: int, size: int) -> float:
 
 
 def _scale_capacities(numbers: _Numbers, config: RunConfig, known: SamplerTraits, size: int, window: int) -> None:
-    """Buffer against what is required, in flight against N and the buffer. null stays null."""
+    """Keep how the buffer compares to what is required, and in flight to N and the buffer. null stays null."""
     async_rl = numbers.document["async_rl"]
     given_size = config.grpo.num_prompts_per_step
     given_buffer, given_needed = resolved_buffer(config, known), required_buffer(config, known)
@@ -239,7 +238,7 @@ def _scale_capacities(numbers: _Numbers, config: RunConfig, known: SamplerTraits
 
 
 def _capacity(given: int, given_needed: int, given_size: int, needed: int, size: int, window: int) -> tuple[int, str]:
-    """The buffer, as it stands to what is required."""
+    """The scaled buffer, and its relation to what is required."""
     if given < given_needed:
         least = size if given >= given_size else 1  # without a window no buffer holds a step and is too small
         scaled = max(least, min(needed - 1, given * needed // given_needed))

@@ -20,7 +20,6 @@ from fsm.machines.shortfall_ledger import LedgerContext, ledger_holds
 from fsm.rules import own_moves
 from fsm.rules.changes import Change, ChunkSelected, RunCompleted, RunResumed, RunStopped, StepClosed
 from fsm.rules.laws import Laws
-from fsm.samplers.builtin import InOrder, WeightFifo, Windowed
 from fsm.state import NONE, State, is_over, slots_accounted
 from fsm.values import pages
 from specs.model import Answer
@@ -259,7 +258,7 @@ EDGES: tuple[Edge, ...] = (
 
 
 def staleness(bound: int) -> Edge:
-    """Staleness at selection is at most `bound`: windowed's window, the lookahead of in_order and weight_fifo."""
+    """Staleness at selection is at most `bound`, which the sampler promises."""
 
     def holds(transition: Transition, laws: Laws) -> bool:
         del laws
@@ -298,18 +297,9 @@ EVENTUALLY: tuple[Eventually, ...] = (
 )
 
 
-def staleness_bound(laws: Laws) -> int | None:
-    """The bound that a built-in sampler promises; None for ready_first, which has none, and for custom ones."""
-    sampler = laws.sampler
-    if laws.is_custom or not isinstance(sampler, InOrder | WeightFifo | Windowed):
-        return None
-    return sampler.window
-
-
 def properties_of(laws: Laws) -> Properties:
     """All that a run under these laws must keep."""
-    limits = laws.limits
-    bound = staleness_bound(laws)
+    limits, bound = laws.limits, laws.promises.staleness_bound
     edges = EDGES if bound is None else (*EDGES, staleness(bound))
     trains = limits.prompts_per_epoch >= limits.size + limits.reserve and limits.max_steps != 0
     return Properties(ALWAYS, edges, (COMPLETES, CLOSES_A_STEP) if trains else (COMPLETES,), EVENTUALLY)

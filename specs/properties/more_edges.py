@@ -9,18 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from fsm.errors import BelowFloor, BudgetExceeded, SearchExceeded
+from fsm.errors import BelowFloor, BudgetExceeded, SamplerError, SearchExceeded
 from fsm.machines.source import Source, SourceState
 from fsm.machines.trainer import TrainerState
 from fsm.rules import changes
 from fsm.rules.laws import Laws
-from fsm.samplers.builtin import InOrder, WeightFifo, Windowed
+from fsm.samplers.promises import Eligible, SelectionOrder, Stamp
 from fsm.state import NONE, GroupClass, Limits, State, assembling_step, charged, starting
 from fsm.values import pages
 from specs.properties.kinds import Edge, Transition
 from specs.properties.more_states import eligible, may_lead_to, oldest_bucket
 
 _GROUP_IS_GONE = (changes.GroupFiltered, changes.GroupDropped, changes.ClaimFailed)
+_STOPS_A_LOSS = (BudgetExceeded, SamplerError)
 
 
 _TO_ASSEMBLING = ("chunk_trained", "weights_synced", "crash")
@@ -37,7 +38,7 @@ def _resumes_otherwise(transition: Transition) -> bool:
 
 def _admissions_are_due(transition: Transition, laws: Laws) -> bool:
     """A1, A2, A6, D3: each batch in its turn, stamped as its sampler stamps, when nothing is queued."""
-    version, limits, sampler = transition.after.trainer.version, laws.limits, laws.sampler
+    version, limits, stamps = transition.after.trainer.version, laws.limits, laws.promises.batch_stamp
     again = _resumes_otherwise(transition)
     index = version - 1 if again else transition.before.gate.dispatch_index
     queued = 0 if again else transition.before.queue.groups
@@ -46,11 +47,12 @@ def _admissions_are_due(transition: Transition, laws: Laws) -> bool:
             queued -= move.groups
         elif isinstance(move, changes.BatchAdmitted):
             index += 1
-            target = index if isinstance(sampler, InOrder) else NONE
-            bucket = version if isinstance(sampler, WeightFifo) else NONE
+            target = index if stamps is Stamp.TARGET_STEP else NONE
+            bucket = version if stamps is Stamp.BUCKET else NONE
+            stamped = stamps is None or (move.target_step, move.bucket) == (target, bucket)
             whole = move.groups == limits.size or (move.groups < limits.size and limits.closes_short == 1)
             in_turn = queued == 0 and whole and may_lead_to(laws, version, index)
-            if not in_turn or (move.target_step, move.bucket) != (target, bucket):
+            if not in_turn or not stamped:
                 return False
             queued = move.groups
     return laws.is_custom or index == transition.after.gate.dispatch_index
@@ -177,28 +179,30 @@ def _chunks_are_of_their_size(transition: Transition, laws: Laws) -> bool:
 
 def _chunks_are_eligible(transition: Transition, laws: Laws) -> bool:
     """S2: for their step, within the window, of the oldest bucket."""
-    sampler, oldest = laws.sampler, oldest_bucket(transition.after)
+    selects_from, bound = laws.promises.selects_from, laws.promises.staleness_bound
+    oldest = oldest_bucket(transition.after)
     for move in _chunks(transition):
         for group_class, _ in move.picks:
-            if isinstance(sampler, InOrder) and group_class.target_step != move.step:
+            if selects_from is Eligible.STAMPED and group_class.target_step != move.step:
                 return False
-            if isinstance(sampler, WeightFifo) and oldest is not None and oldest < group_class.bucket:
+            if selects_from is Eligible.OLDEST_BUCKET and oldest is not None and oldest < group_class.bucket:
                 return False
-            if isinstance(sampler, Windowed) and not 0 <= move.step - group_class.start_weight <= sampler.window:
+            staleness = move.step - group_class.start_weight
+            if selects_from is Eligible.FRESH and bound is not None and not 0 <= staleness <= bound:
                 return False
     return True
 
 
 def _chunks_are_in_order(transition: Transition, laws: Laws) -> bool:
     """S3: no eligible group is left ready that comes before one that is taken."""
-    sampler = laws.sampler
-    if laws.is_custom:
+    selects_from, order = laws.promises.selects_from, laws.promises.selection_order
+    if order is None:
         return True
-    sign = -1 if isinstance(sampler, Windowed) and sampler.sample_freshest_first else 1
+    sign = -1 if order is SelectionOrder.FRESHEST_FIRST else 1
     for move in _chunks(transition):
         taken = [sign * group_class.start_weight for group_class, _ in move.picks]
         left = [sign * group_class.start_weight for group_class, _ in eligible(transition.after, laws, move.step)]
-        if isinstance(sampler, WeightFifo):
+        if selects_from is Eligible.OLDEST_BUCKET:
             buckets = {group_class.bucket for group_class, _ in move.picks}
             left = [c.start_weight for c, _ in pages.items(transition.after.ready) if c.bucket in buckets]
         if taken != sorted(taken) or (left and taken[-1] > min(left)):
@@ -207,7 +211,7 @@ def _chunks_are_in_order(transition: Transition, laws: Laws) -> bool:
 
 
 def _what_goes_is_stale(transition: Transition, laws: Laws) -> bool:
-    """E1, E2: what is below the window goes, under windowed alone; from the buffer while the trainer assembles."""
+    """E1, E2: what is staler than the bound goes, from the buffer while the trainer assembles; or nothing goes."""
     version = transition.after.trainer.version
     gone = [
         group_class
@@ -215,39 +219,40 @@ def _what_goes_is_stale(transition: Transition, laws: Laws) -> bool:
         if isinstance(move, changes.GroupsEvicted | changes.GroupsAborted)
         for group_class, _ in move.picks
     ]
-    if not isinstance(laws.sampler, Windowed):
-        return laws.is_custom or not gone
+    evicts_stale, bound = laws.promises.evicts_stale, laws.promises.staleness_bound
+    if not evicts_stale or bound is None:
+        return evicts_stale is None or not gone
     at_the_limit = 0 <= laws.limits.max_steps <= version
     evicted = any(isinstance(move, changes.GroupsEvicted) for move in transition.done)
     if evicted and (at_the_limit or not _assembles(transition)):
         return False
-    return all(group_class.start_weight < version - laws.sampler.window for group_class in gone)
+    return all(group_class.start_weight < version - bound for group_class in gone)
 
 
 def _becomes_of(
     transition: Transition, laws: Laws, group_class: GroupClass, replaceable: bool
 ) -> changes.Change | None:
-    """L2, L3: what becomes of a group that is filtered, dropped or unreadable; None under a custom sampler."""
-    before, limits, sampler = transition.before, laws.limits, laws.sampler
-    if laws.is_custom:
+    """L2, L3: how a group that is filtered, dropped or unreadable is made up for; None if the sampler doesn't say."""
+    before, limits, charges = transition.before, laws.limits, laws.promises.charges_losses
+    if charges is None:
         return None
     if replaceable and group_class.replacements < limits.max_replacements and before.pool.spares:
         spare = starting(group_class, NONE)
         return changes.GroupReplaced(spare._replace(replacements=spare.replacements + 1))
-    if isinstance(sampler, Windowed):
+    if not charges:
         return changes.GroupLost(NONE)
-    if isinstance(sampler, InOrder):
+    if group_class.target_step != NONE:
         return changes.GroupLost(group_class.target_step)
     # An unreadable group leaves a place in the step being trained.
     return changes.GroupLost(assembling_step(before, limits) if replaceable else before.trainer.version)
 
 
 def _losses_are_replaced_or_charged(transition: Transition, laws: Laws) -> bool:
-    """L2, L3, S5: by the first of these that applies; unless its budget stops the run."""
+    """L2, L3, S5: by the first of these that applies, unless a budget or the sampler stops the run."""
     for move, following in pairwise(transition.done):
         if isinstance(move, _GROUP_IS_GONE):
             expected = _becomes_of(transition, laws, move.group_class, not isinstance(move, changes.ClaimFailed))
-            stops = isinstance(following, changes.RunStopped) and isinstance(following.error, BudgetExceeded)
+            stops = isinstance(following, changes.RunStopped) and isinstance(following.error, _STOPS_A_LOSS)
             if expected is not None and not stops and following != expected:
                 return False
     return True

@@ -14,29 +14,32 @@ from fsm.machines.source import SourceState, left_in_epoch, source_holds
 from fsm.machines.spare_pool import pool_holds
 from fsm.machines.trainer import TrainerState
 from fsm.rules.laws import Laws, pool_context, source_context
-from fsm.samplers.builtin import InOrder, ReadyFirst, WeightFifo, Windowed
+from fsm.samplers.promises import NO_LIMIT, Eligible
 from fsm.state import GroupClass, State, charged, is_over
 from fsm.values import pages
 from specs.properties.kinds import Always
 
 _PRODUCING, _EXHAUSTED = SourceState.PRODUCING, SourceState.EXHAUSTED
 _ASSEMBLING, _SYNCING = TrainerState.ASSEMBLING, TrainerState.SYNCING
+_ANY, _STAMPED, _OLDEST_BUCKET = Eligible.ANY, Eligible.STAMPED, Eligible.OLDEST_BUCKET
 Holds = Callable[[State, Laws], bool]
 
 
 def eligible(state: State, laws: Laws, step: int) -> Iterator[tuple[GroupClass, int]]:
-    """The ready classes that S2 lets into `step`, with their counts; under a custom sampler none are known."""
-    sampler = laws.sampler
-    oldest = oldest_bucket(state)
+    """The ready classes that S2 lets into `step`, with their counts; none if the sampler doesn't say which they are."""
+    selects_from, bound = laws.promises.selects_from, laws.promises.staleness_bound
+    if selects_from is None:
+        return
+    oldest = oldest_bucket(state) if selects_from is _OLDEST_BUCKET else None
     for group_class, groups in pages.items(state.ready):
-        if isinstance(sampler, InOrder):
+        if selects_from is _ANY:
+            fits = True
+        elif selects_from is _STAMPED:
             fits = group_class.target_step == step
-        elif isinstance(sampler, WeightFifo):
+        elif selects_from is _OLDEST_BUCKET:
             fits = group_class.bucket == oldest
-        elif isinstance(sampler, Windowed):
-            fits = step - sampler.window <= group_class.start_weight <= step
         else:
-            fits = isinstance(sampler, ReadyFirst)
+            fits = bound is not None and step - bound <= group_class.start_weight <= step
         if fits:
             yield group_class, groups
 
@@ -49,18 +52,12 @@ def oldest_bucket(state: State) -> int | None:
     return min(buckets, default=None)
 
 
-def window_of(laws: Laws) -> int | None:
-    """How many batches dispatch may lead the trainer by; None where nothing is known of it, or no limit."""
-    sampler = laws.sampler
-    return sampler.window if isinstance(sampler, InOrder | ReadyFirst) else None
-
-
 def may_lead_to(laws: Laws, version: int, dispatch_index: int) -> bool:
-    """Whether a gated sampler may have admitted that many batches at the version (A1, A6)."""
-    window, limit = window_of(laws), laws.limits.max_steps
-    return (window is None or dispatch_index <= version + window) and (
-        window is None or limit < 0 or dispatch_index + 1 <= limit
-    )
+    """Whether the sampler may have admitted that many batches at the version (A1, A6)."""
+    lead, limit = laws.promises.max_lead_versions, laws.limits.max_steps
+    if lead is None or lead == NO_LIMIT:
+        return True
+    return dispatch_index <= version + lead and (limit < 0 or dispatch_index + 1 <= limit)
 
 
 def _unless_over(holds: Holds) -> Holds:
@@ -72,7 +69,7 @@ def _while_assembling(holds: Holds) -> Holds:
 
 
 def _gate(state: State, laws: Laws) -> bool:
-    if laws.is_custom:
+    if laws.promises.max_lead_versions is None:
         return True
     admits = may_lead_to(laws, state.trainer.version, state.gate.dispatch_index + 1)
     return (state.gate.status is GateState.OPEN) == admits
@@ -113,9 +110,10 @@ def _dispatched(state: State, laws: Laws) -> bool:
 
 
 def _fresh(state: State, laws: Laws) -> bool:
-    if not isinstance(laws.sampler, Windowed):
+    bound = laws.promises.staleness_bound
+    if not laws.promises.evicts_stale or bound is None:
         return True
-    oldest = state.trainer.version - laws.sampler.window
+    oldest = state.trainer.version - bound
     kept = [state.running] if state.trainer.status is not _ASSEMBLING else [state.running, state.ready]
     return all(group_class.start_weight >= oldest for counts in kept for group_class, _ in pages.items(counts))
 

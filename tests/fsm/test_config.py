@@ -166,7 +166,7 @@ class TestWhatNullComesTo:
                 },
             }
         )
-        traits = c.SamplerTraits("custom", True, False, False, required, False)
+        traits = c.SamplerTraits("custom", True, False, False, required)
         assert c.traits_of(config) is None
         assert c.resolved_buffer(config, traits) == c.resolved_inflight(config, traits) == expected
 

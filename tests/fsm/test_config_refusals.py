@@ -17,7 +17,7 @@ from fsm.state import is_over
 
 SAMPLERS = ("in_order", "ready_first", "windowed", "weight_fifo")
 WINDOW = {"in_order": "max_lookahead_versions"}
-POOLED = SamplerTraits("custom", True, False, False, None, False)
+POOLED = SamplerTraits("custom", True, False, False, None)
 POOLLESS = POOLED._replace(uses_replacement_pool=False, closes_short_at_exhaustion=True)
 
 

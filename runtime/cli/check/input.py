@@ -23,7 +23,7 @@ from fsm.events import GroupRecord
 from fsm.machines.table import fire
 from fsm.rules.laws import laws_of
 from fsm.rules.sampler_calls import ask_label
-from fsm.samplers.protocol import LabellingSampler
+from fsm.samplers.protocol import labelling
 from runtime.settings import DEFAULT_RUN, Settings, read_document
 from specs.check.scaling import ScaledOption
 from specs.scenarios.file import ScenarioMistake, load_scenario
@@ -100,9 +100,9 @@ def load_given(given: Given, *, check_setup: bool) -> Given:
 
 def _ask_labels(setup: Setup) -> None:
     """Some labels: a check tries every one, and so never asks for any."""
-    sampler = setup.sampler
-    if isinstance(sampler, LabellingSampler) and sampler.labels > 1:
-        laws = laws_of(setup.limits, sampler, setup.sampler_name, fire)
+    sampler = labelling(setup.sampler)
+    if sampler is not None:
+        laws = laws_of(setup.limits, setup.sampler, setup.sampler_name, fire)
         for record in _RECORDS:
             ask_label(laws, sampler, record)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fsm.rules import own_moves
-from fsm.samplers import builtin
+from fsm.samplers import protocol
 from fsm.samplers.builtin import InOrder, ReadyFirst, WeightFifo, Windowed, count, take
 from fsm.samplers.protocol import Admission
 from fsm.state import NONE, Counts, GroupClass, Limits, View
@@ -56,8 +56,8 @@ def _gate_context(bound: Callable[[Limits], int]) -> Callable[..., Any]:
 
 
 ADMISSION = (
-    swapped("window one batch wider", "admits a batch too early", "A1", builtin, "within_window", _one_further),
-    swapped("window one batch narrower", "admits a batch too late", "A1", builtin, "within_window", _one_less),
+    swapped("window one batch wider", "admits a batch too early", "A1", protocol, "within_window", _one_further),
+    swapped("window one batch narrower", "admits a batch too late", "A1", protocol, "within_window", _one_less),
     swapped("stamp of the step before", "two batches share a target step", "A2", InOrder, "admit",
              _stamps_the_step_before),
     swapped("step limit ignored", "generates for steps that will not be", "A6", own_moves, "_gate_context",
