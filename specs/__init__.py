@@ -10,5 +10,5 @@ Each part imports only those above it:
     checker         `explore`: every state that a run can reach
     scenarios       scenario files, run against the real core
     check           what `evenstep check` explores of a configuration, and how it reports it
-    evidence        proofs, mutants, twins and the configuration matrix: what docs/assurance.md rests on
+    evidence        proofs, mutants, twins and the configuration matrix: what docs/generated/assurance.md rests on
 """

@@ -70,7 +70,9 @@ def test_a_package_lists_all_its_parts(package: str) -> None:
 def test_a_part_imports_only_those_above_it(file: Path) -> None:
     package, part = file.relative_to(ROOT).with_suffix("").parts[:2]
     above = {"fsm": [], "specs": ["fsm"], "runtime": ["fsm"]}[package]
-    if part != "__init__":
+    if part == "__init__":
+        above.append(package)
+    else:
         parts = parts_of(package)
         above += [f"{package}.{name}" for name in parts[: parts.index(part) + 1]]
     if part == "cli":

@@ -1,1 +1,1 @@
-"""What docs/assurance.md rests on: proofs, mutants, twins and the configuration matrix."""
+"""What docs/generated/assurance.md rests on: proofs, mutants, twins and the configuration matrix."""

@@ -1,4 +1,4 @@
-"""docs/configuration.md is made from the blocks, and leaves none of their keys out."""
+"""docs/generated/configuration.md is made from the blocks, and leaves none of their keys out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from runtime.cli.app import app
 from runtime.cli.reference import reference, refreshed
 from runtime.settings import REFUSED_ACROSS_BLOCKS, Settings
 
-DOCUMENT = Path(__file__).parents[2] / "docs/configuration.md"
+DOCUMENT = Path(__file__).parents[2] / "docs/generated/configuration.md"
 
 
 def blocks(model: type[BaseModel], path: str = "") -> Iterator[tuple[str, type[BaseModel]]]:

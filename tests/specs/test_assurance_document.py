@@ -1,4 +1,4 @@
-"""docs/assurance.md says what the evidence says."""
+"""docs/generated/assurance.md says what the evidence says."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from specs.evidence.assurance.__main__ import main, read_evidence
 from specs.evidence.assurance.document import NOT_GATHERED, document
 
 ROOT = Path(__file__).parents[2]
-EVIDENCE = read_evidence(ROOT / "docs" / "evidence.json")
+EVIDENCE = read_evidence(ROOT / "docs/generated/evidence.json")
 
 
 def test_the_document_is_what_the_evidence_and_the_code_make_of_it():
-    written = (ROOT / "docs" / "assurance.md").read_text(encoding="utf-8")
+    written = (ROOT / "docs/generated/assurance.md").read_text(encoding="utf-8")
     assert written == document(EVIDENCE), "run `python -m specs.evidence.assurance --write-only`"
 
 

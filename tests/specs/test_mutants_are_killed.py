@@ -1,4 +1,4 @@
-"""docs/mutation.md says which property kills which mutant: it lists today's mutants, and a sample of it is tried."""
+"""docs/generated/mutation.md lists today's mutants and the property that kills each; a sample of its rows is tried."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from specs.evidence.mutants.mutant import hunt, in_place
 from specs.evidence.mutants.scopes import PORTFOLIO
 from specs.evidence.mutants.survivors import EXPLAINED
 
-TEXT = (Path(__file__).parents[2] / "docs" / "mutation.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parents[2] / "docs/generated/mutation.md").read_text(encoding="utf-8")
 CLAIMS = document.claims(TEXT)
 MUTANTS = {mutant.name: mutant for mutant in all_mutants()}
 SCOPES = {scope.name: scope for scope in PORTFOLIO}

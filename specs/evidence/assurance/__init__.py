@@ -1,1 +1,1 @@
-"""docs/assurance.md: what is proven, for which bounds, under which assumptions, and what is not, with the figures."""
+"""What writes docs/generated/assurance.md: what is proven, for which bounds and assumptions, and what is not."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from specs.evidence.assurance.document import document
 from specs.evidence.assurance.gather import PARTS, Json, gather
 
-EVIDENCE, DOCUMENT = Path("docs/evidence.json"), Path("docs/assurance.md")
+EVIDENCE, DOCUMENT = Path("docs/generated/evidence.json"), Path("docs/generated/assurance.md")
 
 
 def read_evidence(path: Path = EVIDENCE) -> Json:

@@ -1,4 +1,4 @@
-"""docs/assurance.md, made of the evidence and of the lists that the code itself has."""
+"""docs/generated/assurance.md, made of the evidence and of the lists that the code itself has."""
 
 from __future__ import annotations
 

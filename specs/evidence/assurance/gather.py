@@ -1,4 +1,4 @@
-"""Runs what there is to prove and keeps the figures, as plain JSON: `docs/evidence.json`.
+"""Runs what there is to prove and keeps the figures, as plain JSON: `docs/generated/evidence.json`.
 
 Each part is gathered on its own, since some take minutes; what is not gathered again stays as it was.
 """
@@ -28,7 +28,7 @@ from specs.evidence.twins.configurations import CONFIGURATIONS
 Json = dict[str, Any]
 
 STATES_OF_A_CELL = 20_000_000
-MUTATION = Path("docs/mutation.md")
+MUTATION = Path("docs/generated/mutation.md")
 
 
 def _processes() -> int:
@@ -95,7 +95,7 @@ def _twins() -> Json:
 
 
 def _mutation() -> Json:
-    """The totals of docs/mutation.md, which `make mutants` writes."""
+    """The totals of docs/generated/mutation.md, which `make mutants` writes."""
     text = MUTATION.read_text(encoding="utf-8")
     [totals] = [line for line in text.splitlines() if line.endswith("all caught.")]
     return {"totals": totals, "faults": faults(text), "properties": len(cells(text, "property"))}
