@@ -1,12 +1,12 @@
-"""Trained completion tokens per second of wall time, against TRL's GRPOTrainer, in one run on the same cores.
+"""Compare trained completion tokens per second of wall time with TRL's GRPOTrainer, on the same cores.
 
 Both sides train the same warmed-up tiny model on the same task with the same group size and step size, without dynamic
-sampling (TRL has none). TRL needs a virtual environment of its own, since it pins other versions:
+sampling (TRL has none). TRL needs a separate virtual environment, since it pins other versions:
 
     python3 -m venv .venv-trl && .venv-trl/bin/pip install torch==2.13.0 trl==1.16.0 transformers==5.19.0
     python benchmarks/against_trl.py --trl-python .venv-trl/bin/python
 
-The first step of each side is left out: it warms up. TRL runs with one and with two threads, and its better figure
+The first step of each side is a warm-up and not counted. TRL runs with one and with two threads; the better figure
 counts.
 """
 
@@ -21,17 +21,16 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from runtime.models.tiny import character_tokenizer, tiny_model
-from runtime.models.warmup import warm_up
+from runtime.models.tiny import character_tokenizer, tiny_model, warm_up
 from runtime.settings import load_settings
-from runtime.tasks.load import load_task
+from runtime.tasks.data import load_task
 
 PROMPTS_PER_STEP, GENERATIONS, LEARNING_RATE = 8, 16, 3e-4
 HERE = Path(__file__).parent
 
 
 def prepare(folder: Path, steps: int) -> int:
-    """The warmed-up model and enough prompts, for both sides; returns the length limit of a completion."""
+    """Write the warmed-up model and enough prompts for both sides. Returns the length limit of a completion."""
     settings = load_settings(None)
     task = load_task(settings.data, "training")
     tokenizer = character_tokenizer()
@@ -39,16 +38,14 @@ def prepare(folder: Path, steps: int) -> int:
     warm_up(model, tokenizer, task, settings.warmup, seed=0)
     model.save_pretrained(folder / "model")
     tokenizer.save_pretrained(folder / "model")
-    rows = [
-        json.dumps({"prompt": task.prompt(i), "answer": task.reference(i)})
-        for i in range(PROMPTS_PER_STEP * (steps + 1))
-    ]
+    indices = range(PROMPTS_PER_STEP * (steps + 1))
+    rows = [json.dumps({"prompt": task.prompt(i), "answer": task.reference(i)}) for i in indices]
     (folder / "prompts.jsonl").write_text("\n".join(rows), encoding="utf-8")
     return settings.generation.max_new_tokens
 
 
 def run(command: list[str], threads: int) -> str:
-    """The standard output of a command; its errors go to ours. Raises CalledProcessError."""
+    """The standard output of a command. Raises CalledProcessError."""
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1"}
     return subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE, text=True).stdout
 
@@ -67,7 +64,7 @@ def trl(python: str, folder: Path, steps: int, max_new_tokens: int, threads: int
 
 
 def evenstep(folder: Path, steps: int) -> dict[str, Any]:
-    """One run of evenstep, from its metrics: a record a step with its trained tokens and the time it closed."""
+    """One run of evenstep, summed up from its metrics."""
     output = folder / "evenstep"
     changes = {
         "policy.model_name": folder / "model", "grpo.max_num_steps": steps + 1, "grpo.use_dynamic_sampling": "false",

@@ -1,12 +1,12 @@
-"""Speed and memory of the checker: `python benchmarks/checker_speed.py`.
+"""Measure speed and memory of the checker: `python benchmarks/checker_speed.py`.
 
 Explores one configuration (ready_first, window 1, N 3, streaming minimum 1, dynamic sampling, replacements, a reserve
-of 2) up to a number of states: with the state properties on; with those of transitions too, edges and `sometimes`;
-and, where `--properties everything` asks for it, with all transitions kept, as `eventually` needs. Each round is a
-process of its own, so that its resident memory is its own.
+of 2) up to a number of states: with state properties; also with those of transitions (edges and `sometimes`); and, with
+`--properties everything`, keeping all transitions, as `eventually` needs. Each round is a separate process, to measure
+its resident memory.
 
-Machines differ and are noisy: `of plain` is the speed against that of a plain breadth-first search over tuples with
-nothing to check, measured before and after each round in the same process.
+Machines differ and are noisy: `of plain` is the speed relative to a plain breadth-first search over tuples, measured
+before and after each round in the same process.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Round(NamedTuple):
     seconds: float
     """CPU time of the process."""
     bytes_a_state: float
-    """By how much the process's resident memory grew."""
+    """Growth of the process's resident memory."""
     plain: float
     """States a second of the plain search."""
 
@@ -86,12 +86,12 @@ def plain_speed() -> float:
 
 
 def resident_bytes() -> int:
-    """The most that the process has had in memory."""
+    """The peak memory of the process."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1_024
 
 
 def chosen(properties: Properties, which: str) -> Properties:
-    """Of states alone, of transitions too, or everything."""
+    """The properties of states, of states and transitions, or all."""
     match which:
         case "states":
             return Properties(always=properties.always)
@@ -101,7 +101,7 @@ def chosen(properties: Properties, which: str) -> Properties:
 
 
 def measure(states: int, world: WorldOptions, which: str) -> Round:
-    """One exploration of at least so many states, unless there are fewer."""
+    """One exploration of up to this many states."""
     run = laws()
     properties = chosen(properties_of(run), which)
     before, resident = plain_speed(), resident_bytes()
@@ -136,7 +136,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--states", type=int, default=300_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--properties", choices=PROPERTIES, help="one kind alone; otherwise the first two")
+    parser.add_argument("--properties", choices=PROPERTIES, help="only this kind (default: the first two)")
     parser.add_argument("--one", choices=WORLDS)
     asked = parser.parse_args()
     if asked.one:
@@ -157,7 +157,7 @@ def main() -> None:
 
 
 def print_twins() -> None:
-    """What SPIN makes of the same rules in its language, where it is installed; small runs, so ours mostly learn."""
+    """Compare with SPIN on the same rules in its language, if it is installed, in small runs."""
     absent = spin.missing()
     if absent is not None:
         print(absent)

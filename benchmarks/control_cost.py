@@ -1,12 +1,12 @@
-"""Control cost per group, by sampler and groups in the buffer: `make bench`.
+"""Measure the cost of control per group, by sampler and groups in the buffer: `make bench`.
 
-A group's way through the core is dispatch, commit, select and close; every machine is a `transitions` machine, every
-invariant is asserted after every event, the roster is kept, and nothing does I/O. The buffer is filled first (every
-group finishes, in random order among its 1,024 neighbours, while a chunk is in training), then steps are closed one
-after the other; a step's N groups are selected, N more are dispatched and finish in random order.
+A group goes through dispatch, commit, selection and close. Every machine is a `transitions` machine, every invariant is
+asserted after every event, the roster is kept, and nothing does I/O. First the buffer is filled: every group finishes,
+in random order among its 1,024 neighbours, while a chunk is in training. Then steps close one after the other: N groups
+are selected, N more are dispatched and finish in random order.
 
-A gated sampler admits (window + 1) × N groups, so each fills its buffer through the window. windowed, always open,
-has a window of 2 and evicts what falls out of it, which counts as a group's way through the core too.
+A gated sampler admits (window + 1) × N groups, so its window sets the buffer. windowed, always open, has a window of 2
+and evicts older groups, which count too.
 
 Machines are noisy: `triggers` is the cost in guarded triggers of a `transitions` machine (8.6 µs on a quiet core),
 measured before and after each round, and `× 64` compares those.
@@ -33,7 +33,7 @@ from fsm.machines.trainer import TRAINER, Trainer, TrainerContext
 
 N = 64
 NEIGHBOURS = 1_024
-"""Rollouts finish out of order among so many that were started together."""
+"""Rollouts finish out of order among this many that started together."""
 SIZES = (64, 1_000, 10_000, 100_000, 1_000_000)
 SAMPLERS = ("in_order", "ready_first", "weight_fifo", "windowed")
 
@@ -44,15 +44,15 @@ class Row(NamedTuple):
     sampler: str
     buffer: int
     classes: int
-    """Classes of ready and running groups when the measurement ends."""
+    """Classes of ready and running groups at the end of the measurement."""
     fill_us: float
     """Microseconds a group to fill the buffer."""
     cost_us: float
     """Microseconds a group in steady state: median over the rounds."""
     spread_us: float
-    """Largest less smallest round."""
+    """Largest minus smallest round."""
     triggers: float
-    """The cost in guarded `transitions` triggers, measured beside each round, which a noisy machine leaves alike."""
+    """The cost in guarded `transitions` triggers, measured around each round, which noise does not change."""
 
 
 def configuration(sampler: str, buffer: int) -> dict[str, object]:
@@ -67,10 +67,10 @@ def configuration(sampler: str, buffer: int) -> dict[str, object]:
 
 
 class Driver:
-    """The world of the benchmark: it answers what the core asks for, in random order."""
+    """Answers the core's effects in random order."""
 
     def __init__(self, sampler: str, buffer: int) -> None:
-        """Fill the buffer; `fill_s` is how long that took, the world's own part left out."""
+        """Fill the buffer; `fill_s` is the core's time for that."""
         config = parse_config(configuration(sampler, buffer))
         self.core = Core(set_up(config, num_prompts=1_000_000_000))
         self.random = random.Random(0)
@@ -88,11 +88,10 @@ class Driver:
         return effects
 
     def handle(self, effects: tuple[Effect, ...]) -> None:
-        """Remember what was started."""
         self.running += [effect.attempt for effect in effects if isinstance(effect, StartRollout)]
 
     def commit(self, groups: int) -> None:
-        """That many of the oldest rollouts finish, in random order."""
+        """This many of the oldest rollouts finish, in random order."""
         finished, self.running = self.running[:groups], self.running[groups:]
         for start in range(0, groups, NEIGHBOURS):
             block = finished[start : start + NEIGHBOURS]
@@ -108,7 +107,7 @@ class Driver:
                 handle(effects)
 
     def step(self) -> None:
-        """The step in training closes; what is dispatched then finishes."""
+        """The step in training closes, and the groups dispatched then finish."""
         core = self.core
         self.handle(self.timed(ChunkTrained(core.book.next_chunk - 1)))
         self.handle(self.timed(StepFinished(core.state.trainer.version)))

@@ -1,13 +1,12 @@
-"""What control costs in the default run: the core, and all that lies between the pumps and the actors.
+"""Measure the cost of control in the default run, as shares of a step's wall time.
 
-core: CPU time of `core.apply`, with the roster, the invariants, and what is put aside for metrics and trace.
-control: CPU time of all else in the controller's process but the thread that writes the trace: the pumps, making calls
-and taking their answers, metrics, messages to the process that started the run, and Ray's own threads, busy or not (an
-idle actor's take about 1% of the time).
-process: all of it, from the first rollout to the end of the run.
+core: CPU time of `core.apply`, with the roster, the invariants, and the records for metrics and trace.
+control: CPU time of everything else in the controller's process except the thread that writes the trace: the pumps,
+calls and their answers, metrics, messages to the process that started the run, and Ray's threads (about 1% when idle).
+process: CPU time of the whole process, from the first rollout to the end of the run.
 
-Work that calls cause in other processes counts there. All are shares of the wall time of a step, so a machine with
-other work, whose steps take longer, shows smaller shares, and a core that is shared larger times: milliseconds too.
+Work that calls cause in other processes is not counted. On a busy machine steps take longer, so shares are smaller; the
+milliseconds show that.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args()
-    core, control, process = [], [], []
+    shares: dict[str, list[float]] = {"core": [], "control": [], "process": []}
     print(f"the default run, {options.steps} steps")
     for number in range(options.runs):
         with tempfile.TemporaryDirectory() as name:
@@ -36,18 +35,15 @@ def main() -> None:
             flags = [part for change in sets for part in ("--set", change)]
             command = [str(Path(sys.executable).parent / "evenstep"), "train", "--output", f"{name}/run", *flags]
             subprocess.run([*command, "--summary", str(summary)], check=True, stdout=subprocess.DEVNULL)
-            said = json.loads(summary.read_text(encoding="utf-8"))
-        core.append(said["core_s"] / said["rl_s"])
-        process.append(said["controller_cpu_s"] / said["rl_s"])
-        control.append(process[-1] - core[-1] - said["trace_cpu_s"] / said["rl_s"])
-        step_ms = said["rl_s"] / said["steps"] * 1e3
-        shares = ((name, of[-1]) for name, of in (("core", core), ("control", control), ("process", process)))
-        told = ", ".join(f"{name} {share:6.2%} ({share * step_ms:.1f} ms)" for name, share in shares)
-        print(f"  {step_ms:6.0f} ms a step: {told}", flush=True)
-    medians = (
-        (name, statistics.median(of)) for name, of in (("core", core), ("control", control), ("process", process))
-    )
-    print("  median: " + ", ".join(f"{name} {share:.2%}" for name, share in medians))
+            found = json.loads(summary.read_text(encoding="utf-8"))
+        core_s, process_s, wall_s = found["core_s"], found["controller_cpu_s"], found["rl_s"]
+        cpu_s = {"core": core_s, "control": process_s - core_s - found["trace_cpu_s"], "process": process_s}
+        for name, of in shares.items():
+            of.append(cpu_s[name] / wall_s)
+        step_ms = wall_s / found["steps"] * 1e3
+        line = ", ".join(f"{name} {of[-1]:6.2%} ({of[-1] * step_ms:.1f} ms)" for name, of in shares.items())
+        print(f"  {step_ms:6.0f} ms a step: {line}", flush=True)
+    print("  median: " + ", ".join(f"{name} {statistics.median(of):.2%}" for name, of in shares.items()))
 
 
 if __name__ == "__main__":

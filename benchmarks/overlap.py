@@ -1,11 +1,11 @@
-"""What asynchrony brings: wall time of the same steps with lookahead 1 against lookahead 0 (in_order).
+"""Measure the gain of asynchrony: wall time of the same steps with lookahead 1 and with lookahead 0 (in_order).
 
-Rollouts wait, as for a slow verifier or tool: every verdict takes 0.2 to 1 s, long-tailed. The model is sized so that
+Rollouts wait, as for a slow verifier or tool: every verdict takes 0.2 to 1 s, long-tailed. With this model size,
 generating a step's groups and training on them take about as long. Both runs train the same prompts in the same order.
 
-The bound is what overlap can reach at best: max(generation, training) / (generation + training), from the phases of
-the run without lookahead. `--default` prints the same figure for the CPU-bound default run, where two cores share one
-kind of work and overlap brings little.
+The bound is the best possible ratio: max(generation, training) / (generation + training), from the phases of the run
+without lookahead. `--default` measures the CPU-bound default run, where two cores share one kind of work and overlap
+gains little.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WAITING: dict[str, Any] = {
     "cluster.reward_threads": 256,
     "warmup.steps": 8,
 }
-"""What makes rollouts wait and training as long as generation."""
+"""Makes rollouts wait, and training take as long as generation."""
 
 COMMON: dict[str, Any] = {
     "grpo.use_dynamic_sampling": "false",
@@ -40,7 +40,7 @@ class Phases(NamedTuple):
     """Medians over the steps of one run, in seconds."""
 
     wall_s: float
-    """Of all steps but the first, in sum."""
+    """Sum of all steps but the first."""
     generation_s: float
     """The trainer waits for groups."""
     training_s: float
@@ -48,7 +48,7 @@ class Phases(NamedTuple):
 
 
 def measure(folder: Path, lookahead: int, steps: int, settings: dict[str, Any]) -> Phases:
-    """One run of `evenstep train`; its first step, which warms up, is left out."""
+    """One run of `evenstep train`, without its first step, a warm-up."""
     output = folder / f"lookahead-{lookahead}"
     sampler = f"{{name: in_order, max_lookahead_versions: {lookahead}}}"
     changes = COMMON | settings | {"grpo.max_num_steps": steps + 1, "async_rl.sampler": sampler}
@@ -66,7 +66,7 @@ def measure(folder: Path, lookahead: int, steps: int, settings: dict[str, Any]) 
 
 
 def compare(title: str, steps: int, settings: dict[str, Any]) -> None:
-    """Both runs, and the lines that say what came out."""
+    """Run both, and print the comparison."""
     with tempfile.TemporaryDirectory() as name:
         alone = measure(Path(name), 0, steps, settings)
         ahead = measure(Path(name), 1, steps, settings)

@@ -1,10 +1,9 @@
-"""How long a report of a thousand steps and a hundred thousand groups takes to make and to open, and how it moves.
+"""Measure how long a report of a thousand steps and a hundred thousand groups takes to make, open and navigate.
 
-The real core runs on a simulated clock: eight workers with twenty rollouts each at once, whose durations have a long
-tail, a fifth of the groups filtered, some attempts that fail, a trainer that takes its time. The page is opened from
-its file in a headless chromium, a fresh one each time; "opened" is when all charts are drawn, counted from when the
-browser began to load the page. "Moving" zooms and moves the timeline once a frame, with all groups in view and close
-by.
+The real core runs on a simulated clock with eight workers of twenty rollouts each, whose durations have a long tail. A
+fifth of the groups is filtered, and some attempts fail. A new headless chromium opens the page from its file each time.
+"opened" is the time from loading until all charts are drawn. "moving" zooms and pans the timeline once a frame, with
+all groups in view and close up.
 
     pip install playwright && apt-get install chromium
     python benchmarks/report_open.py --keep /tmp/large
@@ -14,19 +13,20 @@ from __future__ import annotations
 
 import argparse
 import heapq
-import random
 import shutil
 import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from fsm.config.setup import set_up
-from fsm.core import AppliedEvent, Core
+from trace_cost import NUM_PROMPTS, SIBLINGS, TracedRun
+
 from fsm.effects import FinishStep, StartBackoff, StartRollout, SyncWeights, TrainChunk
 from fsm.errors import LateAnswer
 from fsm.events import (
@@ -37,27 +37,22 @@ from fsm.events import (
     Event,
     FailureKind,
     GroupFailed,
-    GroupFinished,
-    GroupRecord,
     StepFinished,
     SyncFinished,
 )
 from fsm.state import is_over
-from runtime.metrics.step_record import StepRecord
 from runtime.report.collect import collect
 from runtime.report.page import page_of
 from runtime.report.verdict import verdict_of
-from runtime.settings import load_settings
+from runtime.settings import Settings, load_settings
 from runtime.trace import writer
 from runtime.trace.config import TraceConfig
 from runtime.trace.files import make_header
-from runtime.trace.notes import AttemptsPlaced, CallBegan, CallEnded, GroupReceived, Note, WorkerStarted
+from runtime.trace.notes import AttemptsPlaced, CallBegan, CallEnded
 from runtime.trace.reader import open_trace
 from specs.checker.closing import outlook
 
-SIBLINGS = 16
 WORKERS = tuple(f"generation-{number}" for number in range(8))
-NUM_PROMPTS = 1_000_000_000
 FRAMES = 120
 _MOVE = """
 async ([name, keys, frames]) => {
@@ -77,110 +72,83 @@ async ([name, keys, frames]) => {
 """
 
 
-class SimulatedRun:
-    """A run on a simulated clock, written down."""
+class SimulatedRun(TracedRun):
+    """A run on a simulated clock."""
 
-    def __init__(self, steps: int, groups_per_step: int, clock: list[float]) -> None:
-        changes = [f"grpo.num_prompts_per_step={groups_per_step}", f"grpo.max_num_steps={steps}"]
-        self.settings = load_settings(None, [*changes, "async_rl.rollout_failure.replacement_reserve_prompts=64"])
-        self.chance = random.Random(0)
+    def __init__(self, settings: Settings, trace: writer.Trace, clock: list[float]) -> None:
+        super().__init__(settings, trace, WORKERS)
         self.clock = clock
         self.due: list[tuple[float, int, Callable[[], None]]] = []
         self.numbers = 0
         self.busy = dict.fromkeys(WORKERS, 0)
 
-    def write(self, trace: writer.Trace) -> None:
-        """Run until it is over."""
-        self.trace = trace
-        for worker in WORKERS:
-            trace.note(WorkerStarted(worker))
-        self.core = Core(set_up(self.settings, NUM_PROMPTS), observer=self._observe)
-        self._apply(Begin())
+    def run(self) -> None:
+        """Run to the end."""
+        self.apply(Begin())
         while self.due and not is_over(self.core.state):
             when, _, act = heapq.heappop(self.due)
             self.clock[0] = max(self.clock[0], when)
             act()
 
-    def _observe(self, transition: AppliedEvent) -> None:
-        self.trace.observe(transition, self.core)
-
-    def _after(self, delay_s: float, act: Callable[[], None]) -> None:
+    def _after(self, delay_s: float, act: Callable[..., None], *arguments: Any) -> None:
         self.numbers += 1
-        heapq.heappush(self.due, (self.clock[0] + delay_s, self.numbers, act))
+        heapq.heappush(self.due, (self.clock[0] + delay_s, self.numbers, partial(act, *arguments)))
 
-    def _apply(self, event: Event) -> None:
+    def apply(self, event: Event) -> None:
+        """Schedule the answers to the effects."""
         for effect in self.core.apply(event):
             match effect:
                 case StartRollout(attempt):
                     self._start(attempt)
                 case StartBackoff(attempt, delay_s):
-                    self._after(delay_s, lambda attempt=attempt: self._apply(BackoffOver(attempt)))  # type: ignore[misc]
+                    self._after(delay_s, self.apply, BackoffOver(attempt))
                 case TrainChunk(_, chunk, groups):
-                    event_then = ChunkTrained(chunk)
-                    self._after(0.05 * len(groups), lambda then=event_then: self._apply(then))  # type: ignore[misc]
+                    self._after(0.05 * len(groups), self.apply, ChunkTrained(chunk))
                 case FinishStep(step):
-                    self._after(0.6, lambda step=step: self._apply(StepFinished(step)))  # type: ignore[misc]
+                    self._after(0.6, self.apply, StepFinished(step))
                 case SyncWeights(version):
-                    self._sync(version)
+                    self.trace.note(CallBegan("publish", version))
+                    self._after(0.3, self.trace.note, CallEnded("publish", version))
+                    self._after(0.3, self.trace.note, CallBegan("load", version))
+                    self._after(0.9, self._synced, version)
 
     def _start(self, attempt: Attempt) -> None:
         worker = min(WORKERS, key=lambda name: self.busy[name])
         self.busy[worker] += 1
         self.trace.note(AttemptsPlaced(worker, (attempt,)))
         took_s = self.chance.lognormvariate(1.2, 0.6)
-        self._after(took_s, lambda: self._answer(attempt, worker, took_s))
+        self._after(took_s, self._answer, attempt, worker, took_s)
 
     def _answer(self, attempt: Attempt, worker: str, took_s: float) -> None:
         self.busy[worker] -= 1
         what = self.chance.random()
-        try:
+        with suppress(LateAnswer):
             if what < 0.01:
-                self._apply(GroupFailed(attempt, FailureKind.INFRA, f"{worker}: the engine's process was killed"))
+                self.apply(GroupFailed(attempt, FailureKind.INFRA, f"{worker}: the engine's process was killed"))
                 return
             correct = self.chance.choice((0, SIBLINGS)) if what < 0.2 else self.chance.randrange(1, SIBLINGS)
-            mean = correct / SIBLINGS
-            tokens = int(SIBLINGS * took_s * 60)
-            record = GroupRecord(attempt.prompt, tokens, mean, (mean * (1 - mean)) ** 0.5)
-            self._apply(GroupFinished(attempt, correct in (0, SIBLINGS), record))
-        except LateAnswer:
-            return
-        weight = self.core.state.trainer.version
-        longest = int(took_s * 90)
-        received = (SIBLINGS, correct, longest, 0, weight, round(took_s, 3), 0.01)
-        self.trace.note(GroupReceived(attempt.prompt, worker, *received))
+            self.finish(attempt, worker, correct, int(SIBLINGS * took_s * 60), int(took_s * 90), took_s)
 
-    def _sync(self, version: int) -> None:
-        def note(note: Note) -> Callable[[], None]:
-            return lambda: self.trace.note(note)
-
-        def synced() -> None:
-            self.trace.note(CallEnded("load", version))
-            self._apply(SyncFinished(version))
-            self.trace.note(self._metrics(version - 1))
-
-        self.trace.note(CallBegan("publish", version))
-        self._after(0.3, note(CallEnded("publish", version)))
-        self._after(0.3, note(CallBegan("load", version)))
-        self._after(0.9, synced)
-
-    def _metrics(self, step: int) -> StepRecord:
-        values: dict[str, Any] = {name: self.chance.random() for name in StepRecord.__slots__}
-        return StepRecord(**{**values, "step": step, "gate": "open", "worker_idle_share": {}})
+    def _synced(self, version: int) -> None:
+        self.trace.note(CallEnded("load", version))
+        self.apply(SyncFinished(version))
+        self.trace.note(self.metrics(version - 1))
 
 
 def write(path: Path, steps: int, groups_per_step: int) -> None:
-    """A trace of so many steps."""
+    """Write a trace of this many steps."""
     clock = [0.0]
     began = time.time()
-    run = SimulatedRun(steps, groups_per_step, clock)
+    changes = [f"grpo.num_prompts_per_step={groups_per_step}", f"grpo.max_num_steps={steps}"]
+    settings = load_settings(None, [*changes, "async_rl.rollout_failure.replacement_reserve_prompts=64"])
     times = SimpleNamespace(monotonic=lambda: clock[0], time=lambda: began + clock[0], thread_time=time.thread_time)
-    header = make_header(run.settings, num_prompts=NUM_PROMPTS, seeds={"run": 0})
+    header = make_header(settings, num_prompts=NUM_PROMPTS, seeds={"run": 0})
     with patch.object(writer, "time", times), writer.Trace(path, header, TraceConfig(max_bytes=None)) as trace:
-        run.write(trace)
+        SimulatedRun(settings, trace, clock).run()
 
 
 def make(trace: Path, output: Path) -> None:
-    """Write the report, and say what it took."""
+    """Write the report, and print the time it took."""
     began_s = time.process_time()
     opened = open_trace(trace)
     told = collect(opened)
@@ -196,7 +164,7 @@ def make(trace: Path, output: Path) -> None:
 
 
 def open_and_move(output: Path, times: int) -> None:
-    """Open the page in a browser a few times, and move about in it."""
+    """Open the page in a browser a few times, and navigate in it."""
     from playwright.sync_api import sync_playwright
 
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
@@ -232,9 +200,9 @@ def main() -> None:
     """Make a trace and its report, open it, and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=1_000)
-    parser.add_argument("--groups", type=int, default=80, help="N; a quarter more are finished for each")
+    parser.add_argument("--groups", type=int, default=80, help="N; about a quarter more finish")
     parser.add_argument("--times", type=int, default=5, help="how often the page is opened")
-    parser.add_argument("--keep", type=Path, help="where trace and page are kept; a trace that is there is used again")
+    parser.add_argument("--keep", type=Path, help="folder to keep trace and page in; an existing trace is used again")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = options.keep or Path(name)

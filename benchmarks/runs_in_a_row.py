@@ -1,8 +1,8 @@
-"""Short default runs in a row on a busy machine: how many end otherwise than completed, and how long they take.
+"""Count how many of many short default runs on a busy machine do not complete, and time them.
 
     python benchmarks/runs_in_a_row.py --runs 200 --busy 2
 
-A run that does not complete prints its last lines; exits with 1 if there was one.
+Prints the last lines of every run that does not complete, and then exits with 1.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LIMIT_S = 600.0
 
 
 def one_run(folder: Path, steps: int) -> tuple[str, float, str]:
-    """Its status, seconds, and what it said."""
+    """Its status, seconds and output."""
     summary = folder / "summary.json"
     summary.unlink(missing_ok=True)
     started_s = time.monotonic()
@@ -39,10 +39,10 @@ def one_run(folder: Path, steps: int) -> tuple[str, float, str]:
 
 
 def main() -> int:
-    """Run them."""
+    """Run them, and print the counts."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=200)
-    parser.add_argument("--busy", type=int, default=2, help="processes that compute beside them")
+    parser.add_argument("--busy", type=int, default=2, help="other processes that compute meanwhile")
     parser.add_argument("--steps", type=int, default=5)
     given = parser.parse_args()
     busy = [subprocess.Popen(BUSY) for _ in range(given.busy)]
@@ -66,7 +66,7 @@ def main() -> int:
         for process in busy:
             process.kill()
             process.wait()
-    print(f"{given.runs} runs beside {given.busy} busy processes: {len(others)} did not complete {others}")
+    print(f"{given.runs} runs with {given.busy} busy processes: {len(others)} did not complete {others}")
     return 1 if others else 0
 
 

@@ -1,8 +1,8 @@
-"""What the trace costs: microseconds an event on the control path and on its thread, and bytes on disk.
+"""Measure the cost of the trace: microseconds an event on the control path and on its thread, and bytes on disk.
 
 The real core runs under the default configuration (8 prompts × 16, ready_first, dynamic sampling) in a world that
-answers at random: groups finish out of order, some are filtered, some attempts fail; every note that the runtime
-takes is taken. `--generate FILE` writes such a trace, for measuring its readers:
+answers at random: groups finish out of order, some are filtered, some attempts fail. The trace gets every note that the
+runtime writes. `--generate FILE` writes such a trace, for measuring its readers:
 
     python benchmarks/trace_cost.py --generate /tmp/trace.jsonl --records 1000000
     time evenstep trace /tmp/trace.jsonl --step 5000
@@ -17,7 +17,7 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ from fsm.events import (
 )
 from fsm.state import is_over
 from runtime.metrics.step_record import StepRecord
-from runtime.settings import load_settings
+from runtime.settings import Settings, load_settings
 from runtime.trace.config import TraceConfig
 from runtime.trace.files import make_header
 from runtime.trace.notes import AttemptsPlaced, CallBegan, CallEnded, GroupReceived, WorkerStarted
@@ -50,25 +50,54 @@ SIBLINGS = 16
 SETTINGS = load_settings(None, ["grpo.max_num_steps=null"])
 
 
-class DefaultRun:
-    """The default run, without Ray: its core, and a world that answers at random."""
+class TracedRun:
+    """The core under some settings in a world that answers at random, and its trace."""
 
-    def __init__(self, trace: Trace, seed: int = 0) -> None:
-        self.core = Core(set_up(SETTINGS, NUM_PROMPTS), observer=self._observe)
+    def __init__(self, settings: Settings, trace: Trace, workers: Sequence[str]) -> None:
         self.trace = trace
-        self.chance = random.Random(seed)
-        self.running: list[Attempt] = []
-        self.asked: list[Effect] = []
+        self.chance = random.Random(0)
         self.observe_s: list[float] = []
-        trace.note(WorkerStarted("generation-0"))
-        self._apply(Begin())
+        for worker in workers:
+            trace.note(WorkerStarted(worker))
+        self.core = Core(set_up(settings, NUM_PROMPTS), observer=self._observe)
 
     def _observe(self, transition: AppliedEvent) -> None:
         began = time.perf_counter()
         self.trace.observe(transition, self.core)
         self.observe_s.append(time.perf_counter() - began)
 
-    def _apply(self, event: Event) -> None:
+    def finish(self, attempt: Attempt, worker: str, correct: int, tokens: int, longest: int, took_s: float) -> None:
+        """A group finishes: its event, and the note of its receipt. Raises LateAnswer."""
+        mean = correct / SIBLINGS
+        record = GroupRecord(attempt.prompt, tokens, mean, (mean * (1 - mean)) ** 0.5)
+        self.apply(GroupFinished(attempt, correct in (0, SIBLINGS), record))
+        weight = self.core.state.trainer.version
+        received = (SIBLINGS, correct, longest, 0, weight, round(took_s, 3), 0.01)
+        self.trace.note(GroupReceived(attempt.prompt, worker, *received))
+
+    def apply(self, event: Event) -> None:
+        """Apply an event and handle its effects."""
+        raise NotImplementedError
+
+    def metrics(self, step: int) -> StepRecord:
+        """Made-up metrics of a step."""
+        values: dict[str, Any] = {name: self.chance.random() for name in StepRecord.__slots__}
+        values |= {"step": step, "gate": "open", "worker_idle_share": {"generation-0": self.chance.random()}}
+        whole = [name for name in values if name.endswith("_groups")] + ["selected", "charged", "short", "ready"]
+        return StepRecord(**{**values, **dict.fromkeys(whole, 8)})
+
+
+class DefaultRun(TracedRun):
+    """The default run, without Ray."""
+
+    def __init__(self, trace: Trace) -> None:
+        super().__init__(SETTINGS, trace, ["generation-0"])
+        self.running: list[Attempt] = []
+        self.asked: list[Effect] = []
+        self.apply(Begin())
+
+    def apply(self, event: Event) -> None:
+        """Keep the effects for later turns."""
         started: list[Attempt] = []
         for effect in self.core.apply(event):
             match effect:
@@ -81,7 +110,7 @@ class DefaultRun:
             self.running += started
 
     def turn(self) -> None:
-        """One thing happens."""
+        """One event."""
         if self.asked and (not self.running or self.chance.random() < 0.3):
             self._carry(self.asked.pop(0))
         elif self.running:
@@ -90,45 +119,30 @@ class DefaultRun:
     def _answer(self, attempt: Attempt) -> None:
         what = self.chance.random()
         if what < 0.01:
-            self._apply(GroupFailed(attempt, FailureKind.INFRA, "generation-0 died: it was killed"))
+            self.apply(GroupFailed(attempt, FailureKind.INFRA, "generation-0 died: it was killed"))
             return
         correct = SIBLINGS if what < 0.3 else self.chance.randrange(1, SIBLINGS)
-        mean = correct / SIBLINGS
-        std = (mean * (1 - mean)) ** 0.5
         tokens, longest = self.chance.randrange(60, 140), self.chance.randrange(8, 10)
-        self._apply(GroupFinished(attempt, correct == SIBLINGS, GroupRecord(attempt.prompt, tokens, mean, std)))
-        generation_s, reward_s = round(self.chance.random(), 3), round(self.chance.random() / 100, 3)
-        weight = self.core.state.trainer.version
-        received = (SIBLINGS, correct, longest, 0, weight, generation_s, reward_s)
-        self.trace.note(GroupReceived(attempt.prompt, "generation-0", *received))
+        self.finish(attempt, "generation-0", correct, tokens, longest, self.chance.random())
 
     def _carry(self, effect: Effect) -> None:
         match effect:
             case StartBackoff(attempt):
-                self._apply(BackoffOver(attempt))
+                self.apply(BackoffOver(attempt))
             case TrainChunk(_, chunk):
-                self._apply(ChunkTrained(chunk))
+                self.apply(ChunkTrained(chunk))
             case FinishStep(step):
-                self._apply(StepFinished(step))
+                self.apply(StepFinished(step))
             case SyncWeights(version):
-                self._call("publish", version, lambda: None)
-                self._call("load", version, lambda: self._apply(SyncFinished(version)))
-                self.trace.note(self._metrics(version - 1))
-
-    def _call(self, call: str, number: int, then: Callable[[], None]) -> None:
-        self.trace.note(CallBegan(call, number))
-        self.trace.note(CallEnded(call, number))
-        then()
-
-    def _metrics(self, step: int) -> StepRecord:
-        values: dict[str, Any] = {name: self.chance.random() for name in StepRecord.__slots__}
-        values |= {"step": step, "gate": "open", "worker_idle_share": {"generation-0": self.chance.random()}}
-        whole = [name for name in values if name.endswith("_groups")] + ["selected", "charged", "short", "ready"]
-        return StepRecord(**{**values, **dict.fromkeys(whole, 8)})
+                for call in ("publish", "load"):
+                    self.trace.note(CallBegan(call, version))
+                    self.trace.note(CallEnded(call, version))
+                self.apply(SyncFinished(version))
+                self.trace.note(self.metrics(version - 1))
 
 
 def write(path: Path, records: int, config: TraceConfig) -> DefaultRun:
-    """A trace of so many records."""
+    """Write a trace of at least this many records."""
     header = make_header(SETTINGS, num_prompts=NUM_PROMPTS, seeds={"run": 0})
     with Trace(path, header, config) as trace:
         run = DefaultRun(trace)
@@ -144,7 +158,7 @@ def measure(records: int) -> None:
         header = make_header(SETTINGS, num_prompts=NUM_PROMPTS, seeds={"run": 0})
         quiet = TraceConfig(flush_interval_s=1.0, max_bytes=None)
         trace = Trace(path, header, quiet)
-        trace._over.set()  # the thread is stopped: what it would do is done and measured here
+        trace._over.set()  # stop the thread, to do and measure its work here
         trace._thread.join()
         run = DefaultRun(trace)
         thread_s = 0.0
@@ -160,7 +174,7 @@ def measure(records: int) -> None:
         events, raw = len(run.observe_s), path.read_bytes()
         packed = len(gzip.compress(raw, 6))
     costs_us = sorted(cost * 1e6 for cost in run.observe_s)
-    print(f"{events:,} events, {trace.records:,} records (notes and snapshots among them)")
+    print(f"{events:,} events, {trace.records:,} records (notes and snapshots included)")
     print(
         f"control path   median {statistics.median(costs_us):.2f} µs an event, mean {statistics.mean(costs_us):.2f}, "
         f"99th percentile {costs_us[int(len(costs_us) * 0.99)]:.2f} (snapshots included)"
@@ -175,7 +189,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=100_000)
     parser.add_argument("--generate", type=Path, help="write a trace to this file instead")
-    parser.add_argument("--max-bytes", type=int, help="rotate it at this size; never, where left out")
+    parser.add_argument("--max-bytes", type=int, help="rotate it at this size (default: never)")
     options = parser.parse_args()
     if options.generate is None:
         measure(options.records)

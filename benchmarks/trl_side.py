@@ -1,4 +1,4 @@
-"""TRL's half of `against_trl.py`; runs in TRL's own virtual environment and imports nothing of evenstep.
+"""TRL's side of `against_trl.py`. It runs in TRL's virtual environment and imports nothing of evenstep.
 
 Prints one JSON line: optimizer steps, trained completion tokens, seconds, mean reward of the first and last steps.
 """
@@ -25,7 +25,6 @@ class Clock(TrainerCallback):
         self.ends: list[float] = []
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Note the time."""
         self.ends.append(time.perf_counter())
 
 
@@ -81,18 +80,15 @@ def main() -> None:
     )
     trainer.train()
     rewards = [entry["reward"] for entry in trainer.state.log_history if "reward" in entry]
-    print(
-        json.dumps(
-            {
-                "version": trl.__version__,
-                "steps": len(clock.ends) - 1,
-                "tokens": sum(tokens[1:]),
-                "seconds": clock.ends[-1] - clock.ends[0],
-                "reward_first": sum(rewards[:5]) / 5,
-                "reward_last": sum(rewards[-5:]) / 5,
-            }
-        )
-    )
+    result = {
+        "version": trl.__version__,
+        "steps": len(clock.ends) - 1,
+        "tokens": sum(tokens[1:]),
+        "seconds": clock.ends[-1] - clock.ends[0],
+        "reward_first": sum(rewards[:5]) / 5,
+        "reward_last": sum(rewards[-5:]) / 5,
+    }
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

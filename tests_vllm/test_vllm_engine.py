@@ -21,8 +21,7 @@ from vllm_helpers import (
     tokens,
 )
 
-from runtime.generation.engine import GeneratedGroup
-from runtime.generation.errors import GenerationAborted, PromptTooLong, RequestRefused, WeightsMismatch
+from runtime.generation.engine import GeneratedGroup, GenerationAborted, PromptTooLong, RequestRefused, WeightsMismatch
 from runtime.models.config import TinyModelConfig
 from runtime.models.tiny import character_tokenizer, tiny_model
 from runtime.models.weights import export_weights, import_weights
@@ -194,7 +193,6 @@ def test_groups_beyond_the_places_wait_and_health_counts_them(running: Running) 
         generated = sum(len(sequence.token_ids) for group in groups for sequence in group.sequences)
         assert after.generated_tokens - before.generated_tokens == generated
         assert after.busy_s > before.busy_s
-        assert after.kv_cache_bytes == 512 * 1024**2
 
     running.run(scenario())
 

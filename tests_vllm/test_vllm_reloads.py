@@ -10,7 +10,7 @@ import pytest
 
 from runtime.generation.config import GenerationConfig, VllmEngineConfig
 from runtime.generation.on_vllm.engine import VllmEngine
-from runtime.models.errors import UnsupportedModel
+from runtime.models.directory import UnsupportedModel
 
 sys.path.append(str(Path(__file__).parent.parent / "tests" / "runtime" / "models"))
 from architecture_helpers import save  # shared with the tests of the torch engine

@@ -1,4 +1,4 @@
-"""An engine with top_k, diverged weights, and the ends: nothing is left behind, and a death is told.
+"""An engine with top_k, diverged weights, and its end: no process is left, and callers learn of its death.
 
 Each of these spoils the engine for what comes after, so they follow each other in one scenario.
 """
@@ -14,8 +14,7 @@ import pytest
 import torch
 from vllm_helpers import TOLERANCE, Running, make_policy, make_request, open_engine, outcome, plain_logprobs
 
-from runtime.generation.engine import GeneratedGroup
-from runtime.generation.errors import GenerationAborted, PolicyNotFinite, RequestRefused
+from runtime.generation.engine import GeneratedGroup, GenerationAborted, PolicyNotFinite, RequestRefused
 from runtime.models.weights import export_weights
 
 TOP_K = 5
@@ -29,7 +28,7 @@ def test_an_engine_with_top_k_from_its_start_to_its_end(tmp_path: Path) -> None:
         assert processes
         try:
             _logprobs_are_those_before_the_cut(running)
-            _a_temperature_beside_it_is_refused(running)
+            _another_temperature_is_refused(running)
             _diverged_weights_are_named(running)
             left = _left_in_flight(running)
         finally:
@@ -62,9 +61,9 @@ def _logprobs_are_those_before_the_cut(running: Running) -> None:
         assert (likeliest == whole[len(ids) :, None]).any(-1).all()
 
 
-def _a_temperature_beside_it_is_refused(running: Running) -> None:
+def _another_temperature_is_refused(running: Running) -> None:
     async def scenario() -> None:
-        with pytest.raises(RequestRefused, match=r"temperature 0.5 beside generation.top_k"):
+        with pytest.raises(RequestRefused, match=r"temperature 0.5 with generation.top_k"):
             running.engine.submit([make_request("g", top_k=TOP_K, temperature=0.5)])
 
     running.run(scenario())

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import torch
 from transformers import GPT2LMHeadModel, PreTrainedModel
 
-from runtime.generation.config import GenerationConfig, VllmEngineConfig
-from runtime.generation.engine import GeneratedGroup, GeneratedSequence, GroupRequest, Sampling
+from runtime.generation.config import GenerationConfig, Sampling, VllmEngineConfig
+from runtime.generation.engine import GeneratedGroup, GeneratedSequence, GroupRequest
 from runtime.generation.on_vllm.engine import VllmEngine
 from runtime.models.config import TinyModelConfig
 from runtime.models.tiny import character_tokenizer, save_tiny_model, tiny_model

@@ -15,7 +15,7 @@ def open_engine(
 ) -> AbstractAsyncContextManager[Engine]:
     """An engine that runs while its context is entered. An engine's packages are imported when it is asked for."""
     if isinstance(config.engine, TorchEngineConfig):
-        from runtime.generation.on_torch.load import load_torch_engine
+        from runtime.generation.on_torch.engine import load_torch_engine
         from runtime.generation.on_torch.loop import EngineLoop
 
         return EngineLoop(load_torch_engine(model_directory, config, stop_token_ids=stop_token_ids))

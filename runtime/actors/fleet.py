@@ -17,12 +17,11 @@ from ray.exceptions import RayActorError, RayTaskError
 from fsm.errors import EvenstepError, InvariantBroken
 from fsm.events import Attempt, FailureKind
 from runtime.actors.generation_worker import GenerationWorker
-from runtime.generation.evaluation import Evaluation
+from runtime.groups import Evaluation
 from runtime.naming import Names, generation_resources, start_actor, worker_names
 from runtime.settings import Settings
-from runtime.transport.answers import Answer, AttemptFailed, Order, WorkerLost
+from runtime.transport.answers import Answer, AttemptFailed, Order, Published, WorkerLost
 from runtime.transport.data_plane import DataPlane
-from runtime.transport.publication import Published
 
 PART_PROMPTS, PARTS_AT_A_TIME = 64, 2
 """A validation is asked for in parts, so that the watchdog sees it get on; two a worker, so that it is never idle."""

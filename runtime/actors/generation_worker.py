@@ -23,15 +23,12 @@ from ray.exceptions import RayActorError
 from fsm.events import Attempt, FailureKind
 from runtime.actors.call_order import CallOrder
 from runtime.actors.reward_worker import verdict_threads
-from runtime.generation.evaluation import Evaluation
-from runtime.groups import GroupReceipt, Rollout, RolloutGroup
+from runtime.groups import Evaluation, GroupReceipt, Rollout, RolloutGroup
 from runtime.output.shared_output import not_shared
 from runtime.settings import Settings
-from runtime.tasks.base import Rated, Scored
-from runtime.tasks.errors import DataFailure
-from runtime.transport.answers import Aborted, Answer, AttemptFailed, AttemptFinished, Order
+from runtime.tasks.base import DataFailure, Rated, Scored
+from runtime.transport.answers import Aborted, Answer, AttemptFailed, AttemptFinished, Order, Published
 from runtime.transport.data_plane import DataPlane
-from runtime.transport.publication import Published
 from runtime.transport.weight_sync import make_fetcher
 
 if TYPE_CHECKING:

@@ -19,17 +19,14 @@ from fsm.errors import InvariantBroken
 from fsm.events import FailureKind
 from runtime.actors.engines import open_engine
 from runtime.checkpoints.origin import refuse_changed_data
-from runtime.generation.engine import Engine
-from runtime.generation.errors import PromptTooLong
+from runtime.generation.engine import Engine, PromptTooLong
 from runtime.generation.evaluate import RateGroups, evaluate
-from runtime.generation.evaluation import Evaluation
 from runtime.generation.rollouts import GroupJob, SampledGroup, make_job, sample_groups
+from runtime.groups import Evaluation
 from runtime.models.text import TextCodec, make_codec, model_stop_tokens
 from runtime.settings import Settings
-from runtime.tasks.base import Task
-from runtime.tasks.errors import DataFailure
-from runtime.tasks.load import load_task
-from runtime.tasks.stream import Stream, item_at
+from runtime.tasks.base import DataFailure, Task
+from runtime.tasks.data import Stream, item_at, load_task
 from runtime.transport.answers import AttemptFailed, Order
 
 

@@ -13,12 +13,10 @@ import random
 from collections.abc import Sequence
 
 from runtime.checkpoints.origin import refuse_changed_data
-from runtime.tasks.base import JudgedTask, OwnTask, Rated, Scored, VerdictFault
+from runtime.tasks.base import JudgedTask, OwnTask, Rated, Scored, Verdict, VerdictFault
 from runtime.tasks.config import DataConfig, DelayConfig, JsonlTaskConfig
-from runtime.tasks.judges import Verdict
-from runtime.tasks.load import load_task
-from runtime.tasks.seeds import derive_seed
-from runtime.tasks.split import Split
+from runtime.tasks.data import load_task
+from runtime.tasks.split import Split, derive_seed
 from runtime.tasks.verdicts.pool import PoolSize, VerdictPool
 
 THREADS_FOR_WAITING = 128

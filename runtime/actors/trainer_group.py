@@ -18,10 +18,9 @@ from runtime.naming import Names, start_actor, trainer_resources
 from runtime.output.shared_output import SharedOutput
 from runtime.settings import Settings
 from runtime.training.step_metrics import StepMetrics
-from runtime.transport.answers import ChunkReport, Row
+from runtime.transport.answers import ChunkReport, Published, Row
 from runtime.transport.collective.meeting import MeetingPoint
 from runtime.transport.data_plane import DataPlane
-from runtime.transport.publication import Published
 
 Json = dict[str, Any]
 

@@ -22,10 +22,9 @@ from runtime.groups import RolloutGroup
 from runtime.output.shared_output import SharedOutput
 from runtime.settings import Settings
 from runtime.training.step_metrics import StepMetrics
-from runtime.transport.answers import ChunkReport, Row
+from runtime.transport.answers import ChunkReport, Publication, Row
 from runtime.transport.collective.meeting import MeetingPoint
 from runtime.transport.data_plane import DataPlane
-from runtime.transport.publication import Publication
 from runtime.transport.weight_sync import make_publisher
 
 if TYPE_CHECKING:

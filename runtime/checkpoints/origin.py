@@ -15,9 +15,8 @@ from typing import Any, Self
 
 from runtime.models.directory import identity_of_directory
 from runtime.settings import SMOLLM2, TINY, Settings
-from runtime.tasks.base import Task
+from runtime.tasks.base import Task, TaskError
 from runtime.tasks.config import DataConfig
-from runtime.tasks.errors import TaskError
 
 Json = dict[str, Any]
 

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from fsm.errors import EvenstepError, InvariantBroken
 from runtime.checkpoints.checkpoint import CheckpointRefused
-from runtime.generation.errors import PolicyNotFinite, RequestRefused
+from runtime.generation.engine import PolicyNotFinite, RequestRefused
 from runtime.metrics.writers import MetricsBackendMissing
-from runtime.models.errors import ModelNotSaved, UnsupportedModel
-from runtime.tasks.errors import DataFailure, TaskError
+from runtime.models.directory import ModelNotSaved, UnsupportedModel
+from runtime.tasks.base import DataFailure, TaskError
 from runtime.trace.notes import Status
 
 _SELF_EXPLANATORY = (

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fsm.events import Attempt
-from runtime.generation.evaluation import Evaluation
+from runtime.groups import Evaluation
 from runtime.training.step_metrics import StepMetrics
-from runtime.transport.answers import Answer, ChunkReport, Order, Row
-from runtime.transport.publication import Published
+from runtime.transport.answers import Answer, ChunkReport, Order, Published, Row
 
 Json = dict[str, Any]
 

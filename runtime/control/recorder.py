@@ -9,8 +9,7 @@ from typing import Protocol
 from fsm.effects import StepClosed
 from fsm.events import Attempt
 from runtime.files.unwritten import FileNotWritten
-from runtime.generation.evaluation import Evaluation
-from runtime.groups import GroupReceipt
+from runtime.groups import Evaluation, GroupReceipt
 from runtime.training.step_metrics import StepMetrics
 
 

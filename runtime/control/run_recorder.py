@@ -14,8 +14,7 @@ from fsm.state import State
 from runtime.control.messages import Json, Message, Notice, StepDone, ValidationDone
 from runtime.explain.live import Standing, standing_of_core
 from runtime.files.unwritten import FileNotWritten, writing
-from runtime.generation.evaluation import Evaluation
-from runtime.groups import GroupReceipt
+from runtime.groups import Evaluation, GroupReceipt
 from runtime.metrics.accumulator import StepMeter
 from runtime.metrics.writers import Kind, MetricsWriter
 from runtime.trace.notes import (

@@ -1,17 +1,37 @@
-"""The `generation:` block. NeMo-RL's names (`policy.generation`) where it has one."""
+"""The `generation:` block, with NeMo-RL's names (`policy.generation`) for the keys that it has too."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from fsm.config.strict import Strict
-from runtime.generation.engine import Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the tokens of a request are drawn.
+
+    `temperature` divides the logits; 0 takes the likeliest token. Of the tokens sorted by probability, `top_k` keeps
+    the first k and `top_p` the fewest whose probabilities reach p. None and 1.0 keep all.
+    """
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int | None = None
+    max_new_tokens: int = 16
+
+    def __post_init__(self) -> None:
+        if self.temperature < 0 or not 0 < self.top_p <= 1 or self.max_new_tokens < 1:
+            raise ValueError(f"{self}: temperature is at least 0, top_p in (0, 1], max_new_tokens at least 1")
+        if self.top_k is not None and self.top_k < 1:
+            raise ValueError(f"{self}: top_k is at least 1, or None for all tokens")
 
 
 class TorchEngineConfig(Strict):
-    """The engine of this package: a transformers causal LM, decoded one token a step for all sequences at once."""
+    """The built-in engine: a transformers causal LM, decoded one token a step for all sequences at once."""
 
     name: Literal["torch"] = Field(default="torch", description="The torch engine.")
     precision: Literal["float32", "bfloat16"] = Field(
@@ -19,13 +39,11 @@ class TorchEngineConfig(Strict):
         description="Type of weights and cache; on a CPU without bfloat16 instructions float32 is four times faster.",
     )
     max_batch_sequences: int = Field(
-        default=256,
-        ge=1,
-        description="Sequences decoded at a time; a group is admitted whole, so at least its siblings.",
+        default=256, ge=1, description="Sequences decoded at a time. A group is admitted whole: at least its siblings."
     )
     batching: Literal["continuous", "whole"] = Field(
         default="continuous",
-        description="continuous: groups join as soon as there is room; whole: the groups of one submission are decoded "
+        description="continuous: groups join as soon as there is room. whole: the groups of one submission are decoded "
         "by themselves, so that they depend on their seeds and the weights alone, bit for bit.",
     )
     threads: int = Field(
@@ -50,7 +68,7 @@ class VllmEngineConfig(Strict):
     kv_cache_memory_bytes: int | None = Field(
         default=None,
         ge=1,
-        description="Bytes of the KV cache; null: on GPUs what gpu_memory_utilization leaves, on a CPU 512 MiB.",
+        description="Bytes of the KV cache; null: on GPUs the rest of gpu_memory_utilization, on a CPU 512 MiB.",
     )
     threads: int = Field(default=1, ge=1, description="Threads of each of vLLM's processes on a CPU.")
 
@@ -76,21 +94,16 @@ class GenerationConfig(Strict):
         default=64,
         ge=1,
         description="Longest prompt, in tokens, templates and earlier turns included. Lines of a file and held-out "
-        "prompts are counted at the start; a longer one that is drawn later is a data failure. Before a turn of the "
-        "environment that would exceed it the rollout ends as truncated.",
+        "prompts are counted at the start; a longer one that is drawn later is a data failure. An environment's turn "
+        "that would exceed it ends the rollout as truncated.",
     )
     stop_token_ids: tuple[int, ...] = Field(
         default=(),
         strict=False,
-        description="Tokens that end a completion, beside the model's own: the tokenizer's end-of-text token and "
-        "eos_token_id of generation_config.json and config.json.",
+        description="Tokens that end a completion, in addition to the model's own: the tokenizer's end-of-text token "
+        "and eos_token_id of generation_config.json and config.json.",
     )
 
     def sampling(self) -> Sampling:
         """The sampling options that a request carries."""
-        return Sampling(
-            temperature=self.temperature,
-            top_p=self.top_p,
-            top_k=self.top_k,
-            max_new_tokens=self.max_new_tokens,
-        )
+        return Sampling(self.temperature, self.top_p, self.top_k, self.max_new_tokens)

@@ -1,48 +1,34 @@
-"""The interface of a generation engine: what goes in, what comes out, what it promises.
+"""The interface of a generation engine: requests, completions, errors, and what the engine guarantees.
 
-A request is one prompt group, or the continuation of one rollout by another turn. Weights may be loaded while
-requests are in flight: what was computed stays (the KV cache is kept), every later token is sampled with the new
-weights, and the group's `end_weight` says so (as in PipelineRL, arXiv:2509.19128).
+A request is one prompt group, or one rollout continued by another turn. Weights may be loaded while requests are in
+flight: the engine keeps their tokens and their KV cache, samples every later token with the new weights, and reports
+that in the group's `end_weight` (as in PipelineRL, arXiv:2509.19128).
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from runtime.generation.config import GenerationConfig, Sampling
+from runtime.tasks.base import DataFailure
+
 Weights = Mapping[str, npt.NDArray[np.generic]]
-"""Parameters by the model's own names. bfloat16, which numpy lacks, travels as its bits in uint16."""
+"""Weights by the model's own names. numpy lacks bfloat16, so its bits travel as uint16."""
 
-
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """How the tokens of a request are drawn.
-
-    `temperature` divides the logits, 0 takes the likeliest token. Of the tokens sorted by probability, `top_k` keeps
-    the first k and `top_p` the fewest whose probabilities reach p; 1.0 and None keep all.
-    """
-
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int | None = None
-    max_new_tokens: int = 16
-
-    def __post_init__(self) -> None:
-        if self.temperature < 0 or not 0 < self.top_p <= 1 or self.max_new_tokens < 1:
-            raise ValueError(f"{self}: temperature is at least 0, top_p in (0, 1], max_new_tokens at least 1")
-        if self.top_k is not None and self.top_k < 1:
-            raise ValueError(f"{self}: top_k is at least 1, or None for all tokens")
+LONG_PROMPT_REMEDY = "have such prompts skipped, with async_rl.rollout_failure.max_skipped_prompts"
+"""The remedy besides a shorter prompt and a higher limit (L7)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupRequest:
     """`num_generations` completions of one prompt.
 
-    `request_id` is the caller's, and unique among the requests in flight. `prompt_token_ids` has shape (P,), P >= 1.
+    The caller chooses `request_id`, unique among the requests in flight. `prompt_token_ids` has shape (P,), P >= 1.
     """
 
     request_id: str
@@ -56,9 +42,9 @@ class GroupRequest:
 class GeneratedSequence:
     """One completion: T tokens, the stop token included.
 
-    `logprobs` are those of the policy at the request's temperature, before top_k and top_p cut its tail (what the
-    trainer recomputes as log_softmax(logits / temperature)); for greedy decoding, those at temperature 1.
-    `finished` is false where the length limit cut it off.
+    `logprobs` are the policy's at the request's temperature, before top_k and top_p, as the trainer recomputes them:
+    log_softmax(logits / temperature). For greedy decoding they are at temperature 1. `finished` is false if the length
+    limit cut the completion off.
     """
 
     token_ids: npt.NDArray[np.int32]
@@ -68,10 +54,10 @@ class GeneratedSequence:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GeneratedGroup:
-    """The answer to a request: its completions in the order of siblings.
+    """The completions of a request, in the order of siblings.
 
-    `start_weight` is the version that was loaded when the request was submitted, `end_weight` the one that sampled
-    its last token.
+    `start_weight` is the version loaded when the request was submitted, `end_weight` the one that sampled its last
+    token.
     """
 
     request_id: str
@@ -82,7 +68,7 @@ class GeneratedGroup:
 
 @dataclass(frozen=True, slots=True)
 class EngineHealth:
-    """What an engine is doing, and what it has done since it was made."""
+    """An engine's load, and its counters since it started."""
 
     version: int
     active_sequences: int
@@ -90,31 +76,108 @@ class EngineHealth:
     generated_tokens: int
     busy_s: float
     """Seconds spent generating; `generated_tokens / busy_s` is the throughput while there was work."""
-    kv_cache_bytes: int
 
 
 class Engine(Protocol):
-    """An engine inside an asyncio process. Calls come from one event loop."""
+    """An engine inside an asyncio process. All calls come from one event loop."""
 
     def submit(self, requests: Sequence[GroupRequest]) -> Sequence[Awaitable[GeneratedGroup]]:
         """Start requests together; one awaitable each, in their order.
 
-        Awaiting one raises GenerationAborted when it was aborted, PolicyNotFinite when the weights are to blame.
-        Raises PromptTooLong or RequestRefused at once, and then none of the requests is started.
+        An awaitable raises GenerationAborted if the request was aborted, PolicyNotFinite if the weights are to blame.
+        Raises PromptTooLong or RequestRefused at once, and then starts none of the requests.
         """
-        ...
 
     def abort(self, request_id: str) -> bool:
-        """Stop a request. False when it is not in flight (it finished first, or never was)."""
-        ...
+        """Stop a request. Its awaitable raises GenerationAborted. Returns False if it is not in flight."""
 
     async def load_weights(self, weights: Weights, version: int) -> int:
-        """Replace the weights and return the version that runs from now on. Requests in flight go on.
+        """Replace the weights and return the version that now runs. Requests in flight continue.
 
-        Raises WeightsMismatch, and then the old weights stay.
+        Raises WeightsMismatch, and then keeps the old weights.
         """
-        ...
 
     def health(self) -> EngineHealth:
-        """Counters, without disturbing what is in flight."""
-        ...
+        """Counters. Does not disturb requests in flight."""
+
+
+class PromptTooLong(DataFailure):
+    """A prompt has more tokens than `generation.max_prompt_tokens`: a data failure of that prompt."""
+
+    def __init__(self, request_id: str, tokens: int, limit: int):
+        self.request_id = request_id
+        self.tokens = tokens
+        self.limit = limit
+        super().__init__(
+            f"request {request_id!r}: its prompt has {tokens} tokens and generation.max_prompt_tokens is {limit}; "
+            f"shorten the prompt or leave it out of the data, raise the limit, or {LONG_PROMPT_REMEDY}"
+        )
+
+    def __reduce__(self) -> tuple[type[PromptTooLong], tuple[str, int, int]]:
+        return type(self), (self.request_id, self.tokens, self.limit)  # it crosses processes
+
+
+class GenerationAborted(Exception):
+    """The request was aborted before it finished. Its tokens are lost."""
+
+    def __init__(self, request_id: str):
+        self.request_id = request_id
+        super().__init__(f"request {request_id!r} was aborted")
+
+
+class RequestRefused(ValueError):
+    """This engine, as configured, cannot serve the request."""
+
+
+class WeightsMismatch(ValueError):
+    """The weights to load are not those of the engine's model. Nothing was loaded."""
+
+    @staticmethod
+    def because(reason: str, *, version: int, kept: int) -> WeightsMismatch:
+        """The error for weights of `version`, refused by an engine that keeps version `kept`."""
+        return WeightsMismatch(
+            f"weight version {version} does not fit the model of this engine, which keeps version {kept}: {reason}; "
+            "trainer and generation must load the same model directory"
+        )
+
+
+class PolicyNotFinite(ArithmeticError):
+    """The model's logits are not finite, so it has no distribution to sample from. Its weights are to blame."""
+
+    def __init__(self, version: int, request_ids: tuple[str, ...]):
+        self.version = version
+        self.request_ids = request_ids
+        super().__init__(
+            f"weight version {version} gave logits that are not finite for request {request_ids[0]!r} "
+            f"and {len(request_ids) - 1} more; the training step before it has diverged: lower the learning rate "
+            "or the gradient clip, and resume from the checkpoint before it"
+        )
+
+
+def check_requests(requests: Sequence[GroupRequest], config: GenerationConfig, in_flight: Container[str]) -> None:
+    """Raise PromptTooLong or RequestRefused for the first request that is not allowed, or whose id is not new.
+
+    in_flight: the ids of the requests that the engine has.
+    """
+    for request in requests:
+        name, siblings = f"request {request.request_id!r}", request.num_generations
+        tokens, new_tokens = len(request.prompt_token_ids), request.sampling.max_new_tokens
+        if tokens > config.max_prompt_tokens:
+            raise PromptTooLong(request.request_id, tokens, config.max_prompt_tokens)
+        if tokens == 0:
+            raise RequestRefused(f"{name}: its prompt is empty; give it at least one token")
+        if not 1 <= siblings <= config.engine.max_batch_sequences:
+            raise RequestRefused(
+                f"{name} asks for {siblings} generations and generation.engine.max_batch_sequences is "
+                f"{config.engine.max_batch_sequences}: a group is decoded as a whole, so raise that, or ask for fewer"
+            )
+        if new_tokens > config.max_new_tokens:
+            raise RequestRefused(
+                f"{name} asks for {new_tokens} new tokens and generation.max_new_tokens is {config.max_new_tokens}: "
+                "raise that, or ask for fewer"
+            )
+        if request.request_id in in_flight:
+            raise RequestRefused(f"{name} is in flight already; ids are used once at a time")
+    ids = [request.request_id for request in requests]
+    if len(set(ids)) < len(ids):
+        raise RequestRefused(f"request ids {ids}: each must occur once")

@@ -1,18 +1,19 @@
-"""Held-out accuracy of whatever weights an engine runs, beside its other work."""
+"""Held-out accuracy of the weights that an engine runs, without interrupting its other work."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from runtime.generation.engine import Engine, Sampling
-from runtime.generation.evaluation import Evaluation
+from runtime.generation.config import Sampling
+from runtime.generation.engine import Engine
 from runtime.generation.rollouts import SampledGroup, gather_or_cancel, make_job, sample_groups
+from runtime.groups import Evaluation
 from runtime.models.text import TextCodec
 from runtime.tasks.base import Scored, Task
 
 RateGroups = Callable[[Sequence[SampledGroup]], Awaitable[Scored]]
-"""Has groups of held-out prompts rated."""
+"""Rates groups of held-out prompts."""
 
 
 async def evaluate(
@@ -29,14 +30,13 @@ async def evaluate(
     rollouts_per_prompt: int = 1,
     max_turns: int = 1,
 ) -> Evaluation:
-    """Roll out items of a task (usually its validation split) and have them rated, while others are generated.
+    """Roll out items of a task (usually its validation split), and rate groups while others are generated.
 
-    sampling: as in training to compare with its rewards, or temperature 0 for greedy decoding.
-    label: begins the request ids, and must differ from every other in flight.
-    The same seed, weights and sampling give the same completions as far as floating point allows, so two
-    evaluations differ by the weights and not by the draw.
-    A rollout without a verdict counts as wrong, and is counted apart.
-    Raises ValueError without indices, what sample_groups raises, and what `rate` raises.
+    sampling: as in training, to compare with its rewards, or temperature 0 for greedy decoding.
+    label: begins the request ids; no other request in flight may begin with it.
+    The same seed, weights and sampling give the same completions, as far as floating point allows.
+    A rollout without a verdict counts as wrong, and in `without_verdict`.
+    Raises ValueError without indices, and the errors of sample_groups and `rate`.
     """
     if not indices:
         raise ValueError(f"evaluation {label!r} has no prompts; set data.validation_size above 0")
@@ -80,7 +80,7 @@ async def evaluate(
 async def _rate_as_they_end(
     sampled: Sequence[asyncio.Task[SampledGroup]], rate: RateGroups
 ) -> tuple[list[SampledGroup], list[Scored]]:
-    """Groups that end in the same turn of the loop are rated by one call. Leaves no call behind."""
+    """One call rates all groups that end in the same turn of the loop. Cancels its calls if one fails."""
     groups: list[SampledGroup] = []
     rating: list[asyncio.Task[Scored]] = []
     pending = set(sampled)

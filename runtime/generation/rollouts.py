@@ -1,7 +1,7 @@
-"""Prompt groups, from a task's item to rated rollouts.
+"""From a task's item to a sampled prompt group.
 
-Sampling (`sample_groups`) belongs where the engine is; rating (`score_group`) may be slow and needs no model, so it
-can run elsewhere. Between them goes a SampledGroup.
+Sampling needs the engine and runs in the generation worker. Rating needs no model, may be slow, and runs in reward
+workers. A SampledGroup goes between them.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from runtime.generation.engine import Engine, GeneratedGroup, GeneratedSequence, GroupRequest, Sampling
-from runtime.groups import Rollout, RolloutGroup
+from runtime.generation.config import Sampling
+from runtime.generation.engine import Engine, GeneratedGroup, GeneratedSequence, GroupRequest
 from runtime.models.text import TextCodec
-from runtime.tasks.base import OwnTask, Task
-from runtime.tasks.seeds import derive_seed
+from runtime.tasks.base import Task
+from runtime.tasks.split import derive_seed
 
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupJob:
-    """A prompt group to roll out: the run's prompt number, the task's item, and the request that opens it."""
+    """A prompt group to roll out: the run's prompt number, the task's item, and the first request."""
 
     prompt: int
     index: int
@@ -65,15 +65,10 @@ def make_job(
     seed: int,
     request_id: str,
 ) -> GroupJob:
-    """The job for item `index` of a task. Its seed is derived from `seed` and `prompt`: attempts are equal."""
-    request = GroupRequest(
-        request_id=request_id,
-        prompt_token_ids=codec.encode_prompt(task.prompt(index)),
-        num_generations=num_generations,
-        seed=derive_seed(seed, "group", prompt),
-        sampling=sampling,
-    )
-    return GroupJob(prompt=prompt, index=index, request=request)
+    """The job for item `index` of a task. Its seed is derived from `seed` and `prompt`, so all attempts are equal."""
+    seed = derive_seed(seed, "group", prompt)
+    prompt_token_ids = codec.encode_prompt(task.prompt(index))
+    return GroupJob(prompt, index, GroupRequest(request_id, prompt_token_ids, num_generations, seed, sampling))
 
 
 def sample_groups(
@@ -87,20 +82,17 @@ def sample_groups(
 ) -> list[asyncio.Task[SampledGroup]]:
     """Start jobs as one submission; one task each, in their order. Cancelling a task aborts its rollouts.
 
-    Raises what Engine.submit raises, and then nothing was started. Awaiting a task raises what Engine.submit's
-    awaitables raise.
-    max_prompt_tokens: a conversation ends unfinished before a turn of the environment that would exceed it, so that
-    no rollout has more than max_prompt_tokens + max_new_tokens.
+    Raises the errors of Engine.submit, and then starts nothing. Awaiting a task raises those of its awaitables.
+    max_prompt_tokens: a conversation ends unfinished before an environment's turn that would exceed it, so no rollout
+    has more than max_prompt_tokens + max_new_tokens.
     """
     opened = engine.submit([job.request for job in jobs])
-    return [
-        asyncio.create_task(_sample(engine, task, codec, job, first, max_prompt_tokens, max_turns))
-        for job, first in zip(jobs, opened, strict=True)
-    ]
+    sampler = _Sampler(engine, task, codec, max_prompt_tokens, max_turns)
+    return [asyncio.create_task(sampler.sample(job, first)) for job, first in zip(jobs, opened, strict=True)]
 
 
 async def gather_or_cancel(tasks: Sequence[asyncio.Task[Result]]) -> list[Result]:
-    """All results in order; or the first error, and then nothing is left running (asyncio.gather leaves the rest)."""
+    """All results in order. At the first error cancels all tasks and raises it (asyncio.gather leaves them running)."""
     try:
         return await asyncio.gather(*tasks)
     except BaseException:
@@ -110,130 +102,84 @@ async def gather_or_cancel(tasks: Sequence[asyncio.Task[Result]]) -> list[Result
         raise
 
 
-def score_group(task: OwnTask, group: SampledGroup) -> RolloutGroup:
-    """Rate every sibling. Blocks for as long as the verifier does."""
-    return RolloutGroup(
-        prompt=group.prompt,
-        rollouts=tuple(score_sample(task, group, sibling) for sibling in range(len(group.samples))),
-        start_weight=group.start_weight,
-        end_weight=group.end_weight,
-    )
+@dataclass(frozen=True, slots=True)
+class _Sampler:
+    engine: Engine
+    task: Task
+    codec: TextCodec
+    max_prompt_tokens: int
+    max_turns: int
 
-
-def score_sample(task: OwnTask, group: SampledGroup, sibling: int) -> Rollout:
-    """Rate one sibling, so that slow verdicts on a group can be waited for at the same time."""
-    sample = group.samples[sibling]
-    return Rollout(
-        token_ids=sample.token_ids,
-        loss_mask=sample.loss_mask,
-        logprobs=sample.logprobs,
-        reward=task.verify(group.index, sample.turns, sibling).reward,
-        finished=sample.finished,
-    )
-
-
-async def _sample(
-    engine: Engine,
-    task: Task,
-    codec: TextCodec,
-    job: GroupJob,
-    first: Awaitable[GeneratedGroup],
-    max_prompt_tokens: int,
-    max_turns: int,
-) -> SampledGroup:
-    group = await _generated(engine, job.request, first)
-    ends = await gather_or_cancel(
-        [
-            asyncio.create_task(
-                _converse(engine, task, codec, job, sibling, sequence, group.end_weight, max_prompt_tokens, max_turns)
-            )
+    async def sample(self, job: GroupJob, first: Awaitable[GeneratedGroup]) -> SampledGroup:
+        group = await self._generated(job.request, first)
+        conversations = [
+            asyncio.create_task(self._converse(job, sibling, sequence, group.end_weight))
             for sibling, sequence in enumerate(group.sequences)
         ]
-    )
-    return SampledGroup(
-        prompt=job.prompt,
-        index=job.index,
-        samples=tuple(sample for sample, _ in ends),
-        start_weight=group.start_weight,
-        end_weight=max(end_weight for _, end_weight in ends),
-    )
+        samples, end_weights = zip(*await gather_or_cancel(conversations), strict=True)
+        return SampledGroup(job.prompt, job.index, samples, group.start_weight, max(end_weights))
 
+    async def _converse(
+        self, job: GroupJob, sibling: int, sequence: GeneratedSequence, end_weight: int
+    ) -> tuple[Sample, int]:
+        """Sample one sibling's turns to its end. Returns it and the version that sampled its last turn.
 
-async def _converse(
-    engine: Engine,
-    task: Task,
-    codec: TextCodec,
-    job: GroupJob,
-    sibling: int,
-    sequence: GeneratedSequence,
-    end_weight: int,
-    max_prompt_tokens: int,
-    max_turns: int,
-) -> tuple[Sample, int]:
-    """Carry one sibling to its end, turn by turn. Returns it, and the version that sampled its last turn.
+        Sampled tokens are never tokenised again: each turn's tokens are appended. An environment's turn that does not
+        fit is left out whole, since the policy would otherwise answer something that was not asked.
+        """
+        sample = _append(_opening(job.request.prompt_token_ids), sequence, self.codec)
+        while sequence.finished and len(sample.turns) < self.max_turns:
+            answer = self.task.respond(job.index, sample.turns)
+            if answer is None:
+                break
+            inserted = self.codec.encode_turn(answer, int(sequence.token_ids[-1]))
+            if len(sample.token_ids) + len(inserted) > self.max_prompt_tokens:
+                return replace(sample, finished=False), end_weight
+            sample = _insert(sample, inserted)
+            turn = len(sample.turns)
+            request = GroupRequest(
+                request_id=f"{job.request.request_id}/{sibling}.{turn}",
+                prompt_token_ids=sample.token_ids,
+                num_generations=1,
+                seed=derive_seed(job.request.seed, "turn", sibling, turn),
+                sampling=job.request.sampling,
+            )
+            (awaitable,) = self.engine.submit([request])
+            group = await self._generated(request, awaitable)
+            (sequence,) = group.sequences
+            sample = _append(sample, sequence, self.codec)
+            end_weight = group.end_weight
+        return sample, end_weight
 
-    What was sampled is never tokenised again: each turn's tokens are appended to those before. A turn of the
-    environment that does not fit is left out whole: the policy would have answered something else than was asked.
-    """
-    sample = _append(_opening(job.request.prompt_token_ids), sequence, codec)
-    while sequence.finished and len(sample.turns) < max_turns:
-        answer = task.respond(job.index, sample.turns)
-        if answer is None:
-            break
-        inserted = codec.encode_turn(answer, int(sequence.token_ids[-1]))
-        if len(sample.token_ids) + len(inserted) > max_prompt_tokens:
-            return replace(sample, finished=False), end_weight
-        sample = _insert(sample, inserted)
-        turn = len(sample.turns)
-        request = GroupRequest(
-            request_id=f"{job.request.request_id}/{sibling}.{turn}",
-            prompt_token_ids=sample.token_ids,
-            num_generations=1,
-            seed=derive_seed(job.request.seed, "turn", sibling, turn),
-            sampling=job.request.sampling,
-        )
-        (awaitable,) = engine.submit([request])
-        group = await _generated(engine, request, awaitable)
-        (sequence,) = group.sequences
-        sample = _append(sample, sequence, codec)
-        end_weight = group.end_weight
-    return sample, end_weight
-
-
-async def _generated(engine: Engine, request: GroupRequest, awaitable: Awaitable[GeneratedGroup]) -> GeneratedGroup:
-    """Wait for a request; being cancelled aborts it."""
-    try:
-        return await awaitable
-    except asyncio.CancelledError:
-        engine.abort(request.request_id)
-        raise
+    async def _generated(self, request: GroupRequest, awaitable: Awaitable[GeneratedGroup]) -> GeneratedGroup:
+        """Wait for a request; cancelling this aborts it."""
+        try:
+            return await awaitable
+        except asyncio.CancelledError:
+            self.engine.abort(request.request_id)
+            raise
 
 
 def _opening(prompt_token_ids: npt.NDArray[np.int32]) -> Sample:
     tokens = len(prompt_token_ids)
-    return Sample(
-        token_ids=prompt_token_ids,
-        loss_mask=np.zeros(tokens, dtype=np.bool_),
-        logprobs=np.zeros(tokens, dtype=np.float32),
-        finished=False,
-        turns=(),
-    )
+    no_loss, no_logprobs = np.zeros(tokens, dtype=np.bool_), np.zeros(tokens, dtype=np.float32)
+    return Sample(prompt_token_ids, no_loss, no_logprobs, finished=False, turns=())
 
 
 def _append(sample: Sample, sequence: GeneratedSequence, codec: TextCodec) -> Sample:
-    """The sample with another turn of the policy; a stop token ends its text and is no part of it."""
-    said = sequence.token_ids[:-1] if sequence.finished else sequence.token_ids
+    """The sample with another turn of the policy. A stop token is not part of the turn's text."""
+    text = sequence.token_ids[:-1] if sequence.finished else sequence.token_ids
     return Sample(
         token_ids=np.concatenate([sample.token_ids, sequence.token_ids]),
         loss_mask=np.concatenate([sample.loss_mask, np.ones(len(sequence.token_ids), dtype=np.bool_)]),
         logprobs=np.concatenate([sample.logprobs, sequence.logprobs]),
         finished=sequence.finished,
-        turns=(*sample.turns, codec.decode(said)),
+        turns=(*sample.turns, codec.decode(text)),
     )
 
 
 def _insert(sample: Sample, token_ids: npt.NDArray[np.int32]) -> Sample:
-    """The sample with a turn of the environment: no loss on it, and not finished until the policy has answered."""
+    """The sample with an environment's turn: without loss, and unfinished until the policy has answered."""
     return Sample(
         token_ids=np.concatenate([sample.token_ids, token_ids]),
         loss_mask=np.concatenate([sample.loss_mask, np.zeros(len(token_ids), dtype=np.bool_)]),

@@ -19,7 +19,7 @@ from runtime.explain.live import Standing
 from runtime.files.unwritten import FileNotWritten
 from runtime.launch.on_signal import on_sigusr1
 from runtime.launch.processes import within
-from runtime.models.errors import UnsupportedModel
+from runtime.models.directory import UnsupportedModel
 from runtime.output.shared_output import SharedOutput, shared_output
 from runtime.trace.notes import Status
 

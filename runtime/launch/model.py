@@ -13,15 +13,13 @@ from runtime.launch.model_refusals import model_refusals
 from runtime.launch.preflight import Counted
 from runtime.launch.prompt_lengths import count_prompts
 from runtime.launch.stops import look_at_stops
-from runtime.models.directory import ModelDirectoryProblem
-from runtime.models.errors import UnsupportedModel
-from runtime.models.skeleton import model_without_memory
+from runtime.models.directory import ModelDirectoryProblem, UnsupportedModel
 from runtime.models.smollm2 import ModelPackageMissing, smollm2_directory
 from runtime.models.text import model_stop_tokens
-from runtime.models.tiny import character_tokenizer, save_tiny_model, tiny_model
-from runtime.models.warmup import warm_up
+from runtime.models.tiny import character_tokenizer, save_tiny_model, tiny_model, warm_up
+from runtime.models.weights import model_without_memory
 from runtime.settings import SMOLLM2, TINY, Settings
-from runtime.tasks.load import load_task
+from runtime.tasks.data import load_task
 
 
 def prepare(settings: Settings, directory: Path) -> tuple[Counted, Path | None]:

@@ -8,7 +8,7 @@ from functools import partial
 from transformers import PreTrainedModel
 
 from runtime.generation.config import TorchEngineConfig
-from runtime.generation.on_torch.supported import check_supported
+from runtime.generation.on_torch.self_check import check_supported
 from runtime.settings import Settings
 from runtime.training.model import check_context, decoder_layers, freeze_all_but_last_layers
 

@@ -39,11 +39,10 @@ from runtime.settings import (
     TransferQueuePlaneConfig,
     WeightSyncConfig,
 )
-from runtime.tasks.base import JudgedTask
+from runtime.tasks.base import DataFailure, JudgedTask, TaskError
 from runtime.tasks.config import DataConfig, JsonlTaskConfig
-from runtime.tasks.errors import DataFailure, TaskError
+from runtime.tasks.data import judged, load_task
 from runtime.tasks.jsonl import say_split
-from runtime.tasks.load import judged, load_task
 from runtime.tasks.split import Split
 from runtime.tasks.verdicts.tryout import Trial, try_judge
 

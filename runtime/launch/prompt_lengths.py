@@ -9,9 +9,8 @@ from transformers import PreTrainedTokenizerBase
 from runtime.launch.preflight import Counted
 from runtime.models.text import TextCodec, make_codec
 from runtime.settings import Settings
-from runtime.tasks.base import Task
-from runtime.tasks.errors import TaskError
-from runtime.tasks.load import load_task
+from runtime.tasks.base import Task, TaskError
+from runtime.tasks.data import load_task
 
 NAMED = 3
 """How many of the prompts that are too long are named."""

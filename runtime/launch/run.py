@@ -18,7 +18,7 @@ from runtime.control.failures import InterruptedAtStart, RunFailed, failure_of
 from runtime.control.messages import Message, Notice, Outcome
 from runtime.files.unwritten import FileNotWritten, writing
 from runtime.generation.config import VllmEngineConfig
-from runtime.generation.errors import RequestRefused
+from runtime.generation.engine import RequestRefused
 from runtime.generation.on_vllm.setup import VllmMissing, check_validation, check_vllm_installed
 from runtime.launch.in_time import set_up_in_time
 from runtime.launch.memory import PeakMemory
@@ -33,9 +33,9 @@ from runtime.models.directory import ModelDirectoryProblem
 from runtime.output.starting import alone_in, initial_model_of, new_run_id, starting_in, write_config, write_run_id
 from runtime.output.summary import Summary, make_summary
 from runtime.settings import SMOLLM2, TINY, Settings, TransferQueuePlaneConfig
+from runtime.tasks.base import TaskError
 from runtime.tasks.config import JsonlTaskConfig, ReasoningGymTaskConfig
-from runtime.tasks.errors import TaskError
-from runtime.tasks.load import load_task
+from runtime.tasks.data import load_task
 from runtime.transport.transfer_queue.installed import TransferQueueMissing, check_transfer_queue_installed
 
 Listener = Callable[[Message], None]

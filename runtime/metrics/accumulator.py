@@ -1,4 +1,4 @@
-"""Per-step metrics: a pure accumulator that is told what happens, and when, and yields one record a closed step.
+"""Per-step metrics: an accumulator without a clock, which yields one record a closed step.
 
     meter = StepMeter(setup.limits, now_s=time.monotonic())
     core = Core(setup, observer=lambda transition: meter.observe(transition, core.state, time.monotonic()))
@@ -10,19 +10,21 @@
     else:
         meter.receive(receipt)
 
-    meter.trained(trainer_metrics)        # what finish_step returned, before StepFinished is applied
-    for record in meter.take(): …         # a step's record is there once its weights are synced
+    meter.trained(trainer_metrics)        # the result of finish_step, before StepFinished is applied
+    for record in meter.take(): …         # a step's record is complete once its weights are synced
 
-Which step a group counts under. One that is stamped for a step (in_order) counts under that. For samplers that
-stamp none, a finished, filtered, dropped or replaced group counts under the step being assembled when that happens
-(the earliest with selected + charged < N). That is approximate: a group that finishes while step k is assembled may
-be trained in step k + 1, so per step the population of `unfiltered_reward` is not a superset of that of `reward`.
-Over a run both are exact. What is selected, charged and short, and the staleness, are the core's own.
+A group that is stamped for a step (in_order) counts under that step. For samplers that stamp none, a finished,
+filtered, dropped or replaced group counts under the step being assembled at that moment (the earliest with selected +
+charged < N). That is approximate: a group that finishes while step k is assembled may be trained in step k + 1, so the
+groups of a step's `unfiltered_reward` are not a superset of those of its `reward`. Over a run both are exact. The
+selected, charged and short groups, and the staleness, are the core's own.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 from fsm.core import AppliedEvent
 from fsm.effects import TrainChunk
@@ -37,7 +39,7 @@ from runtime.training.step_metrics import StepMetrics
 
 @dataclass(slots=True)
 class _StepCounts:
-    """What counts under one step."""
+    """The counts of one step."""
 
     groups: int = 0
     zero_variance: int = 0
@@ -47,28 +49,22 @@ class _StepCounts:
     tokens: int = 0
     longest: int = 0
     truncated: int = 0
-    filtered: int = 0
-    dropped: int = 0
-    replaced: int = 0
-    evicted: int = 0
-    aborted: int = 0
+    lost: Counter[str] = field(default_factory=Counter)
+    """Groups filtered, dropped, replaced, evicted and aborted."""
 
 
 @dataclass(slots=True)
 class _Closed:
     """A closed step that is being synced."""
 
-    step: int
-    selected: int
-    charged: int
-    short: int
+    change: changes.StepClosed
     state: State
     staleness: list[int]
 
 
 @dataclass(slots=True)
 class _WorkerTimes:
-    """What a worker reported: when its current interval began, and last."""
+    """A worker's reports: at the start of its current interval, and the last one."""
 
     since_busy_s: float
     since_s: float
@@ -78,7 +74,7 @@ class _WorkerTimes:
 
 @dataclass(slots=True)
 class _Interval:
-    """What is added up from one step's record to the next."""
+    """Sums from one step's record to the next."""
 
     since_s: float
     phases_s: dict[TrainerState, float] = field(default_factory=lambda: dict.fromkeys(TrainerState, 0.0))
@@ -87,31 +83,25 @@ class _Interval:
     trained: StepMetrics | None = None
 
 
-_COUNTED_MOVES = frozenset(
-    {
-        changes.GroupCommitted,
-        changes.GroupFiltered,
-        changes.GroupDropped,
-        changes.GroupReplaced,
-        changes.RunStopped,
-        changes.ClaimFailed,
-        changes.GroupsEvicted,
-        changes.GroupsAborted,
-        changes.RunResumed,
-        changes.RunRegenerated,
-        changes.DataReplaced,
-        changes.StepClosed,
-        changes.WeightsSynced,
-    }
-)
-"""Those that `_move` looks at; the others are passed over at once, for this runs on the control path."""
+_COUNTED = frozenset((
+    changes.GroupCommitted, changes.GroupFiltered, changes.GroupDropped, changes.GroupReplaced, changes.RunStopped,
+    changes.ClaimFailed, changes.GroupsEvicted, changes.GroupsAborted, changes.RunResumed, changes.RunRegenerated,
+    changes.DataReplaced, changes.StepClosed, changes.WeightsSynced,
+))  # fmt: skip
+"""The changes that `_count` handles. All others are skipped at once, since this runs on the control path."""
+_OF_TRAINER = (
+    "reward", "kl", "reference_kl", "entropy", "clip_fraction", "importance_weight_mean", "importance_weight_max",
+    "grad_norm", "loss", "lr",
+)  # fmt: skip
+"""Metrics that a record takes unchanged from the trainer's."""
+_LOST = ("filtered", "dropped", "replaced", "evicted", "aborted")
 
 
 class StepMeter:
-    """Adds up what happens, and yields one record a closed step."""
+    """Adds up transitions and reports, and yields one record a closed step."""
 
     def __init__(self, limits: Limits, now_s: float) -> None:
-        """`limits` as of the setup; `now_s` is on the clock of all later times."""
+        """`limits` are the setup's; `now_s` is on the clock of all later times."""
         self._limits = limits
         self._began_s = now_s
         self._now_s = now_s
@@ -121,22 +111,21 @@ class StepMeter:
         self._staleness: dict[int, int] = {}
         """Per prompt selected into the open step."""
         self._finished: tuple[int, int] | None = None
-        """Prompt and step of the group that finished last, until its receipt is told."""
+        """Prompt and step of the group that finished last, until its receipt arrives."""
         self._workers: dict[str, _WorkerTimes] = {}
         self._closed: _Closed | None = None
         self._records: list[StepRecord] = []
 
     def observe(self, transition: AppliedEvent, state: State, now_s: float) -> None:
-        """One applied event, and the state after it. For use in the core's observer."""
-        self._interval.phases_s[self._state.trainer.status] += now_s - self._now_s
-        self._now_s = now_s
+        """One applied event, and the state after it. For the core's observer."""
+        self._advance(now_s)
         before, self._state = self._state, state
         event = transition.event
         if isinstance(event, ClaimUnreadable):
             self._staleness.pop(event.prompt, None)
-        for move in transition.changes:
-            if type(move) in _COUNTED_MOVES:
-                self._move(event, move, before)
+        for change in transition.changes:
+            if type(change) in _COUNTED:
+                self._count(event, change, before)
         for effect in transition.effects:
             if type(effect) is TrainChunk:
                 for prompt, start_weight in effect.groups:
@@ -163,14 +152,13 @@ class StepMeter:
         self._interval.late_answers += 1
 
     def trained(self, metrics: StepMetrics) -> None:
-        """What the trainer says of its optimizer step, before its StepFinished is applied."""
+        """The trainer's metrics of its optimizer step, before StepFinished is applied."""
         self._interval.trained = metrics
 
     def worker_busy(self, worker: str, busy_s: float) -> None:
-        """Seconds that a worker has generated since it was made (`EngineHealth.busy_s`), as of now.
+        """Seconds that a worker has generated since it started (`EngineHealth.busy_s`), as of now.
 
-        A smaller number than before is a worker that was started again. As often as it is known; with each receipt
-        is often enough.
+        A smaller number than before means that the worker was restarted. Call it at least with each receipt.
         """
         known = self._workers.get(worker)
         if known is None or busy_s < known.busy_s:
@@ -179,73 +167,78 @@ class StepMeter:
             known.busy_s, known.at_s = busy_s, self._now_s
 
     def take(self) -> list[StepRecord]:
-        """Records that are complete since the last call, in order."""
+        """The records completed since the last call, in order."""
         records, self._records = self._records, []
         return records
 
     def close(self, now_s: float) -> None:
-        """The run is over: the record of a step whose sync did not end is completed."""
-        self._interval.phases_s[self._state.trainer.status] += now_s - self._now_s
-        self._now_s = now_s
+        """The run is over: complete the record of a step whose sync did not end."""
+        self._advance(now_s)
         if self._closed is not None:
             self._complete(self._closed)
+
+    def _advance(self, now_s: float) -> None:
+        self._interval.phases_s[self._state.trainer.status] += now_s - self._now_s
+        self._now_s = now_s
 
     def _under(self, step: int) -> _StepCounts:
         return self._counted.setdefault(step, _StepCounts())
 
-    def _stamped(self, target_step: int, before: State) -> int:
-        """The step that a group counts under."""
-        return assembling_step(before, self._limits) if target_step == NONE else target_step
+    def _count(self, event: Event, change: changes.Change, before: State) -> None:
+        def step_of(target_step: int) -> int:
+            return assembling_step(before, self._limits) if target_step == NONE else target_step
 
-    def _move(self, event: Event, move: changes.Change, before: State) -> None:
-        match move:
+        def lost(what: str, step: int, groups: int = 1) -> None:
+            self._under(step).lost[what] += groups
+
+        match change:
             case changes.GroupCommitted(before=group_class) | changes.GroupFiltered(group_class):
-                step = self._stamped(group_class.target_step, before)
-                self._under(step).filtered += isinstance(move, changes.GroupFiltered)
+                step = step_of(group_class.target_step)
+                lost("filtered", step, isinstance(change, changes.GroupFiltered))
                 if isinstance(event, GroupFinished):
                     self._finished = (event.attempt.prompt, step)
             case changes.RunStopped() if self._finished is None and isinstance(event, GroupFinished):
-                self._finished = (event.attempt.prompt, self._stamped(NONE, before))  # its sampler gave it no label
+                self._finished = (event.attempt.prompt, step_of(NONE))  # its sampler gave it no label
             case changes.GroupDropped(group_class):
-                self._under(self._stamped(group_class.target_step, before)).dropped += 1
+                lost("dropped", step_of(group_class.target_step))
             case changes.GroupReplaced(group_class):
-                self._under(self._stamped(group_class.target_step, before)).replaced += 1
+                lost("replaced", step_of(group_class.target_step))
             case changes.ClaimFailed():
-                self._under(before.trainer.version).dropped += 1
+                lost("dropped", before.trainer.version)
             case changes.GroupsEvicted(picks):
-                self._under(self._state.trainer.version).evicted += sum(groups for _, groups in picks)
+                lost("evicted", self._state.trainer.version, sum(groups for _, groups in picks))
             case changes.GroupsAborted(picks):
-                self._under(self._state.trainer.version).aborted += sum(groups for _, groups in picks)
+                lost("aborted", self._state.trainer.version, sum(groups for _, groups in picks))
             case changes.RunResumed() | changes.RunRegenerated() | changes.DataReplaced():
                 self._staleness.clear()
-            case changes.StepClosed(step, selected, charged, short):
-                self._closed = _Closed(step, selected, charged, short, self._state, list(self._staleness.values()))
+            case changes.StepClosed():
+                self._closed = _Closed(change, self._state, list(self._staleness.values()))
                 self._staleness.clear()
             case changes.WeightsSynced() if self._closed is not None:
                 self._complete(self._closed)
 
     def _complete(self, closed: _Closed) -> None:
-        interval, trained, counted = self._interval, self._interval.trained, self._under(closed.step)
+        step = closed.change.step
+        interval, trained, counted = self._interval, self._interval.trained, self._under(step)
         wall_s = self._now_s - interval.since_s
         state, staleness = closed.state, closed.staleness
+        named: dict[str, Any] = {
+            **{f"{what}_prompt_groups": counted.lost[what] for what in _LOST},
+            **{f"{phase.name.lower()}_s": phase_s for phase, phase_s in interval.phases_s.items()},
+            **{name: None if trained is None else getattr(trained, name) for name in _OF_TRAINER},
+        }
         self._records.append(
             StepRecord(
-                step=closed.step,
+                step=step,
                 time_s=self._now_s - self._began_s,
                 wall_s=wall_s,
-                selected=closed.selected,
-                charged=closed.charged,
-                short=closed.short,
-                reward=None if trained is None else trained.reward,
+                selected=closed.change.selected,
+                charged=closed.change.charged,
+                short=closed.change.short,
                 unfiltered_reward=_ratio(counted.reward, counted.rollouts),
                 unfiltered_accuracy=_ratio(counted.correct, counted.rollouts),
                 zero_variance_fraction=_ratio(counted.zero_variance, counted.groups),
                 finished_prompt_groups=counted.groups,
-                filtered_prompt_groups=counted.filtered,
-                dropped_prompt_groups=counted.dropped,
-                replaced_prompt_groups=counted.replaced,
-                evicted_prompt_groups=counted.evicted,
-                aborted_prompt_groups=counted.aborted,
                 late_answers=interval.late_answers,
                 staleness_mean=_ratio(sum(staleness), len(staleness)),
                 staleness_max=max(staleness, default=None),
@@ -258,32 +251,20 @@ class StepMeter:
                 trained_tokens_per_s=None if trained is None else _ratio(trained.tokens, wall_s),
                 trainer_idle_share=_ratio(interval.phases_s[TrainerState.ASSEMBLING], wall_s) or 0.0,
                 worker_idle_share=self._idle_shares(),
-                kl=None if trained is None else trained.kl,
-                reference_kl=None if trained is None else trained.reference_kl,
-                entropy=None if trained is None else trained.entropy,
-                clip_fraction=None if trained is None else trained.clip_fraction,
-                importance_weight_mean=None if trained is None else trained.importance_weight_mean,
-                importance_weight_max=None if trained is None else trained.importance_weight_max,
-                grad_norm=None if trained is None else trained.grad_norm,
-                loss=None if trained is None else trained.loss,
-                lr=None if trained is None else trained.lr,
-                assembling_s=interval.phases_s[TrainerState.ASSEMBLING],
-                training_s=interval.phases_s[TrainerState.TRAINING],
-                finishing_s=interval.phases_s[TrainerState.FINISHING],
-                syncing_s=interval.phases_s[TrainerState.SYNCING],
                 in_flight=state.tally.in_flight,
                 ready=state.tally.ready,
                 queued=state.tally.queued,
                 spares=state.tally.spare,
                 gate=state.gate.status.name.lower(),
+                **named,
             )
         )
         self._closed = None
-        self._counted.pop(closed.step, None)
+        self._counted.pop(step, None)
         self._interval = _Interval(since_s=self._now_s)
 
     def _idle_shares(self) -> dict[str, float]:
-        """Per worker that has reported since, the idle share of the time between its reports."""
+        """Per worker that has reported since the last record, the idle share of the time between its reports."""
         shares = {}
         for name, worker in self._workers.items():
             elapsed_s = worker.at_s - worker.since_s

@@ -1,10 +1,11 @@
-"""The picture of a run: reward, held-out accuracy and zero-variance fraction, over steps and over time."""
+"""plot.png of a run: reward, held-out accuracy and zero-variance fraction, over steps and over time."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
@@ -15,11 +16,11 @@ from matplotlib.ticker import MaxNLocator
 from runtime.files.unwritten import FileNotWritten, writing
 
 INK, QUIET = "#24292f", "#6e7781"
-REWARD, ACCURACY, ZERO_VARIANCE = "#0072b2", "#d55e00", "#7f7f7f"  # Okabe and Ito: told apart by everybody
+REWARD, ACCURACY, ZERO_VARIANCE = "#0072b2", "#d55e00", "#7f7f7f"  # Okabe and Ito, for colour-blind readers too
 SMOOTHED_OVER = 25
 """The bold line is a running mean over 1/25 of the run."""
 CLOCKS_APART_S = 0.5
-"""A record that is earlier by more than this than the one before it is of a resumed run."""
+"""A record that is earlier than the last one by more than this belongs to a resumed run."""
 
 
 class Curve(NamedTuple):
@@ -31,10 +32,10 @@ class Curve(NamedTuple):
 
 
 class RunCurves(NamedTuple):
-    """What is drawn."""
+    """The curves of the plot."""
 
     reward: Curve
-    """Before dynamic sampling, where known: what is trained was selected for variance, and says little."""
+    """Before dynamic sampling if known, since trained groups are selected for variance."""
     accuracy: Curve
     zero_variance: Curve
 
@@ -42,9 +43,9 @@ class RunCurves(NamedTuple):
 def plot_run(metrics: Path, picture: Path, *, title: str = "") -> Path:
     """Draw metrics.jsonl to a PNG and return its path.
 
-    Raises FileNotWritten: no step is in the file, as where the disk refused it, or the disk refuses the picture.
+    Raises FileNotWritten if the file has no step, or the disk refuses the picture.
     """
-    kept = "a picture is all that is missing"
+    kept = "only the picture is missing"
     with writing(picture, kept):
         curves = read_curves(metrics)
         if not curves.reward.steps:
@@ -73,7 +74,7 @@ def _draw_run(curves: RunCurves, picture: Path, title: str) -> None:
 
 
 def read_curves(metrics: Path) -> RunCurves:
-    """The curves of a metrics.jsonl; its last line may be torn."""
+    """The curves of a metrics.jsonl, whose last line may be torn."""
     reward, accuracy, zero_variance = (Curve([], [], []) for _ in range(3))
     for record in _one_run(_read_lines(metrics)):
         if record["kind"] == "validation":
@@ -94,7 +95,7 @@ def _read_lines(metrics: Path) -> Iterator[dict[str, Any]]:
 
 
 def _one_run(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What counts in the end, on one clock: a resumed run begins again at time 0, at the step of its checkpoint."""
+    """The records that count, on one clock: a resumed run starts at time 0, at the step of its checkpoint."""
     run: list[dict[str, Any]] = []
     earlier_s = now_s = 0.0
     for record in records:
@@ -114,13 +115,9 @@ def _append(curve: Curve, record: dict[str, Any], value: float | None) -> None:
 
 
 def running_mean(values: Sequence[float], window: int) -> list[float]:
-    """Each value's mean with those around it, `window` in all, fewer at the ends."""
+    """Each value's mean with its neighbours, `window` in all, fewer at the ends."""
     half = window // 2
-    means = []
-    for place in range(len(values)):
-        around = values[max(0, place - half) : place + half + 1]
-        means.append(sum(around) / len(around))
-    return means
+    return [fmean(values[max(0, place - half) : place + half + 1]) for place in range(len(values))]
 
 
 def _draw(axes: Axes, curves: RunCurves, x_of: Any) -> None:
@@ -133,16 +130,8 @@ def _draw(axes: Axes, curves: RunCurves, x_of: Any) -> None:
         axes.plot(x, curve.values, color=colour, linewidth=0.8, alpha=0.3 if window > 1 else 1.0)
         axes.plot(x, running_mean(curve.values, window), color=colour, linewidth=1.8, label=label)
     if curves.accuracy.values:
-        axes.plot(
-            x_of(curves.accuracy),
-            curves.accuracy.values,
-            color=ACCURACY,
-            linewidth=1.4,
-            marker="o",
-            markersize=5,
-            markeredgecolor="white",
-            label="held-out accuracy",
-        )
+        (line,) = axes.plot(x_of(curves.accuracy), curves.accuracy.values, color=ACCURACY, linewidth=1.4)
+        line.set(marker="o", markersize=5, markeredgecolor="white", label="held-out accuracy")
     axes.grid(axis="y", color="#d0d7de", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right", "left"]].set_visible(False)
@@ -153,7 +142,7 @@ def _draw(axes: Axes, curves: RunCurves, x_of: Any) -> None:
 
 
 def _bound_shares(axes: Axes, curves: RunCurves) -> None:
-    """From 0 to 1 where all values are in there, as accuracies and most rewards are."""
+    """Set the axis to 0 to 1 if all values are in that range."""
     values = [value for curve in curves for value in curve.values]
     if min(values) >= 0 and max(values) <= 1:
         axes.set_ylim(-0.02, 1.02)

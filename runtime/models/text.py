@@ -1,4 +1,4 @@
-"""Between a task's texts and a model's tokens."""
+"""From a task's texts to a model's tokens, and back."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import numpy.typing as npt
 from transformers import PreTrainedTokenizerBase
 
 from runtime.models.directory import end_tokens
+from runtime.tasks.base import TaskError
 from runtime.tasks.config import DataConfig
-from runtime.tasks.errors import TaskError
 
 _ANSWER, _QUESTION = "evenstep-answer", "evenstep-question"
-"""Texts that no template has by itself."""
+"""Texts that no template contains."""
 _USER, _ASSISTANT = {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}
 
 
 @dataclass(frozen=True, slots=True)
 class TextCodec:
-    """Encodes prompts and the environment's turns, decodes completions."""
+    """Encodes prompts and the environment's turns; decodes completions."""
 
     tokenizer: PreTrainedTokenizerBase
     prompt_template: str = "{prompt}"
@@ -28,21 +28,20 @@ class TextCodec:
     system_prompt: str | None = None
 
     def encode_prompt(self, prompt: str) -> npt.NDArray[np.int32]:
-        """Token ids (P,) of a task's prompt, template and chat template around it."""
+        """Token ids (P,) of a task's prompt inside the template and the chat template."""
         text = self.prompt_template.replace("{prompt}", prompt)
         if self.chat:
             text = self._render([*self._system(), {"role": "user", "content": text}], open_turn=True)
         return self._encode(text)
 
     def encode_turn(self, text: str, ended_with: int | None = None) -> npt.NDArray[np.int32]:
-        """Token ids of what the environment says after a completion, up to where the policy goes on.
+        """Token ids of an environment's turn after a completion, up to the start of the policy's next turn.
 
-        ended_with: the stop token of the completion; where it is the one that opens the next turn (GLM's <|user|>), it
-        is there already.
+        ended_with: the completion's stop token. If it also opens the next turn (GLM's <|user|>), it is not repeated.
         """
         if not self.chat:
             return self._encode(text)
-        # A completion ends with its stop token; the template says what comes between it and the next turn.
+        # A completion ends with its stop token; the template determines the text from there to the next turn.
         before = self._render([_USER, _ASSISTANT], open_turn=False).rstrip()
         after = self._render([_USER, _ASSISTANT, {"role": "user", "content": text}], open_turn=True)
         if not after.startswith(before):
@@ -54,10 +53,9 @@ class TextCodec:
         return turn[1:] if ended_with is not None and turn[:1].tolist() == [ended_with] else turn
 
     def after_an_answer(self) -> tuple[int, ...]:
-        """Token ids of what the chat template has between an answer and the text of the turn that follows it.
+        """Token ids of the chat template between an answer and the text of the turn after it.
 
-        Empty where it can't be told: the template rewrites answers. Raises jinja2's TemplateError where the template
-        does not allow such turns.
+        Empty if the template rewrites answers. Raises jinja2's TemplateError if it does not allow such turns.
         """
         turns = [*self._system(), _USER, {"role": "assistant", "content": _ANSWER}]
         _, found, after = self._render(turns, open_turn=False).rpartition(_ANSWER)
@@ -81,7 +79,7 @@ class TextCodec:
 
 
 def make_codec(tokenizer: PreTrainedTokenizerBase, data: DataConfig) -> TextCodec:
-    """The codec that the `data:` block asks for. Raises TaskError when it wants a chat template and there is none."""
+    """The codec of the `data:` block. Raises TaskError if it needs a chat template and the tokenizer has none."""
     if data.chat and tokenizer.chat_template is None:
         raise TaskError(
             f"data.chat is true and the tokenizer {tokenizer.name_or_path!r} has no chat template; use an "
@@ -93,7 +91,7 @@ def make_codec(tokenizer: PreTrainedTokenizerBase, data: DataConfig) -> TextCode
 def model_stop_tokens(tokenizer: PreTrainedTokenizerBase, directory: Path | None) -> tuple[int, ...]:
     """The end-of-text tokens of the tokenizer, of generation_config.json and of config.json, in ascending order.
 
-    `directory` is None for a model that has none yet. Raises ModelDirectoryProblem.
+    `directory` is None for a model that is not saved yet. Raises ModelDirectoryProblem.
     """
     own = set() if tokenizer.eos_token_id is None else {int(tokenizer.eos_token_id)}
     return tuple(sorted(own | (set() if directory is None else end_tokens(directory))))

@@ -1,23 +1,31 @@
-"""The small transformer of the default run and its character tokenizer, made here and saved like any other.
+"""The small transformer of the default run, its character tokenizer, and its supervised warm-up.
 
-GPT-2's architecture, 2 layers of width 64, about 0.1 M parameters. Untied embeddings and an initial standard
-deviation of 0.05 (GPT-2 has 0.02) are what let a model this small learn within a minute.
+GPT-2's architecture with 2 layers of width 64, about 0.1 M parameters. Untied embeddings and an initial standard
+deviation of 0.05 (GPT-2 has 0.02) let a model this small learn within a minute.
+
+The warm-up takes a few seconds and gives reinforcement learning right answers to reinforce. It stops long before the
+task is learnt: 10% to 15% accuracy gives a group both right and wrong answers.
 """
 
 from __future__ import annotations
 
 import string
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from runtime.models.config import TinyModelConfig
+from runtime.models.config import TinyModelConfig, WarmupConfig
+from runtime.tasks.base import Task, TaskError
+from runtime.tasks.split import derive_seed
 
 PAD, END, UNKNOWN = "<pad>", "<end>", "<unk>"
 ALPHABET = string.digits + string.ascii_letters + string.punctuation + " \n"
-"""The characters with a token of their own. A task that uses others sees `UNKNOWN` for them."""
+"""The characters that have tokens. All others become `UNKNOWN`."""
 
 
 def character_tokenizer() -> PreTrainedTokenizerFast:
@@ -27,16 +35,12 @@ def character_tokenizer() -> PreTrainedTokenizerFast:
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
     tokenizer.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token=PAD,
-        eos_token=END,
-        unk_token=UNKNOWN,
-        clean_up_tokenization_spaces=False,
+        tokenizer_object=tokenizer, pad_token=PAD, eos_token=END, unk_token=UNKNOWN, clean_up_tokenization_spaces=False
     )
 
 
 def tiny_model(tokenizer: PreTrainedTokenizerFast, config: TinyModelConfig, seed: int) -> GPT2LMHeadModel:
-    """A fresh model for this tokenizer. The same seed gives the same weights; torch's own generator is untouched."""
+    """A new model for this tokenizer. The same seed gives the same weights; torch's global generator is untouched."""
     settings = GPT2Config(
         vocab_size=len(tokenizer),
         n_positions=config.max_positions,
@@ -59,8 +63,75 @@ def tiny_model(tokenizer: PreTrainedTokenizerFast, config: TinyModelConfig, seed
 
 
 def save_tiny_model(directory: Path, config: TinyModelConfig, seed: int) -> Path:
-    """Make a model and its tokenizer and save both as a Hugging Face directory, which is returned."""
+    """Save a new model and its tokenizer as a Hugging Face directory. Returns the directory."""
     tokenizer = character_tokenizer()
     tiny_model(tokenizer, config, seed).save_pretrained(directory)
     tokenizer.save_pretrained(directory)
     return directory
+
+
+_IGNORED = -100
+"""torch's cross entropy leaves out targets of this value."""
+
+
+@dataclass(frozen=True, slots=True)
+class WarmupProgress:
+    """One warm-up step. `loss` is the mean cross entropy of the answers' tokens, in nats."""
+
+    step: int
+    steps: int
+    loss: float
+
+
+def warm_up(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    task: Task,
+    config: WarmupConfig,
+    *,
+    seed: int,
+    progress: Callable[[WarmupProgress], None] = lambda _: None,
+) -> None:
+    """Train `model` in place on the task's reference answers, each followed by the end token.
+
+    The same seed and thread count give the same weights. `task` should be the training split.
+    Raises TaskError if the task has no reference answer.
+    """
+    optimizer = torch.optim.AdamW(model.parameters(), lr=config.learning_rate)
+    rng = np.random.Generator(np.random.PCG64(derive_seed(seed, "warm-up")))
+    model.train()
+    for step in range(config.steps):
+        indices = rng.integers(0, task.num_prompts, size=config.batch_size)
+        ids, labels = _batch(tokenizer, task, [int(index) for index in indices])
+        attended = (labels != _IGNORED) | (ids != tokenizer.pad_token_id)
+        logits = model(input_ids=ids, attention_mask=attended).logits[:, :-1].flatten(0, 1)
+        loss = torch.nn.functional.cross_entropy(logits.float(), labels[:, 1:].flatten(), ignore_index=_IGNORED)
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        progress(WarmupProgress(step=step, steps=config.steps, loss=loss.item()))
+    model.eval()
+
+
+def _batch(tokenizer: PreTrainedTokenizerBase, task: Task, indices: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Token ids and labels, (batch, longest); labels are ignored on prompts and padding."""
+    answers = [task.reference(index) for index in indices]
+    for index, answer in zip(indices, answers, strict=True):
+        if answer is None:
+            raise TaskError(
+                f"item {index} of the task has no reference answer to warm up on; set the warm-up's steps to 0"
+            )
+    prompts = tokenizer([task.prompt(index) for index in indices], add_special_tokens=False)["input_ids"]
+    completions = tokenizer(answers, add_special_tokens=False)["input_ids"]
+    rows = [
+        ([*prompt, *completion, tokenizer.eos_token_id], len(prompt))
+        for prompt, completion in zip(prompts, completions, strict=True)
+    ]
+    longest = max(len(tokens) for tokens, _ in rows)
+    ids = torch.full((len(rows), longest), tokenizer.pad_token_id)
+    labels = torch.full((len(rows), longest), _IGNORED)
+    for row, (tokens, prompt_tokens) in enumerate(rows):
+        ids[row, : len(tokens)] = torch.tensor(tokens)
+        labels[row, prompt_tokens : len(tokens)] = torch.tensor(tokens[prompt_tokens:])
+    return ids, labels

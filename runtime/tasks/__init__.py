@@ -1,1 +1,16 @@
-"""Tasks: where prompts come from, and what a completion is worth."""
+"""Tasks: where prompts come from, and how a completion is rewarded. Start with `base` for a task of your own.
+
+    base       the interfaces of tasks and judges, and their errors
+    config     the `data:` block
+    split      seeds, and which prompts are held out
+    verifiers  the verifiers that a configuration may name: the reward of a completion against an answer
+    judges     how users' verifiers and reasoning-gym's scorers are loaded and called
+    embedded   reversing letters and sorting digits: a tiny model learns them
+    jsonl      prompts and answers from a file, rewarded by a verifier
+    gym        tasks of reasoning-gym
+    data       a run's data: its task, and the order in which it takes prompts
+    verdicts   rewards computed by users' code, in processes that can be killed
+
+Rewards of embedded tasks are computed by `OwnTask.verify`, in the reward worker; all others by a judge in a process
+of `verdicts`. What those processes import (base, judges, verifiers) imports the standard library alone.
+"""

@@ -1,45 +1,76 @@
-"""The environment interface. Position and seed are all the state there is.
+"""The interfaces of tasks and of judges. Imports the standard library alone, since every verdict process imports it.
 
-Item i of a task is a pure function of the configuration and i: nothing is drawn in passing, so a run resumes from a
-number and a prompt can be asked for twice, on any machine.
+Item i of a task is a pure function of the configuration and i. So a run resumes from a number, and any machine can ask
+for the same prompt twice.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from runtime.tasks.judges import Judge, Verdict
+
+class DataFailure(Exception):
+    """One prompt cannot be rolled out or rated, and only an immediate retry may help (L7).
+
+    The base of every data failure. Its message names the prompt and what to change in the data.
+    """
+
+
+class TaskError(ValueError):
+    """A task cannot be set up as configured. Raised before any rollout; the data or the configuration is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The rating of a rollout. Accuracy counts `correct`; training uses `reward`, in [0, 1]."""
+
+    reward: float
+    correct: bool
 
 
 @dataclass(frozen=True, slots=True)
 class VerdictFault:
-    """Why there is no verdict: what happened, as in "raised ValueError", and what to do about it."""
+    """Why a rollout has no verdict: what happened, as in "raised ValueError", and what to do about it."""
 
     happened: str
     remedy: str
 
 
-class Task(ABC):
-    """Prompts, one split of them (training or held out). Nothing here runs a verifier, or imports users' code.
+class NoReward(Exception):
+    """A verifier returned something other than a reward in [0, 1]."""
 
-    `turns` is always what the policy said, one text a turn, without special tokens; most tasks have one turn.
+
+Rate = Callable[..., Verdict]
+"""Rates one case. Raises NoReward, and any error of the users' code."""
+
+
+class Judge(Protocol):
+    """Describes the code that rates a task's completions. It is pickled, and opened in the process where it rates."""
+
+    @property
+    def name(self) -> str:
+        """As in messages: `verifier 'my_verifiers:names'`."""
+
+    def open(self) -> Rate:
+        """Import the code. Raises TaskError if it does not exist, and any error of its import."""
+
+
+class Task(ABC):
+    """One split of a task's prompts, training or held out. Does not run or import users' code.
+
+    `turns` are the policy's texts, one a turn, without special tokens. Most tasks have one turn.
     """
 
-    @property
-    @abstractmethod
-    def num_prompts(self) -> int:
-        """How many items there are; indices below are in [0, num_prompts)."""
-
-    @property
-    def is_listed(self) -> bool:
-        """All items are there from the start, as a file's lines are; false where one is drawn when it is asked for."""
-        return False
+    num_prompts: int
+    """The number of items; indices below are in [0, num_prompts)."""
+    is_listed: bool = False
+    """Whether all items exist from the start, as a file's lines do; false if each is drawn on request."""
 
     def where(self, index: int) -> str:
-        """Where a person finds item `index`: file and line, where there are any."""
+        """Where a person finds item `index`: file and line, for a task from a file."""
         return f"item {index} ({self.prompt(index)!r:.80})"
 
     @abstractmethod
@@ -47,44 +78,37 @@ class Task(ABC):
         """The text that opens item `index`."""
 
     def respond(self, index: int, turns: Sequence[str]) -> str | None:
-        """What the environment says after the last of `turns`; None ends the rollout.
+        """The environment's answer to the last of `turns`; None ends the rollout.
 
-        One that does not fit into `generation.max_prompt_tokens` with all before it ends the rollout as truncated.
+        An answer that exceeds `generation.max_prompt_tokens`, earlier turns included, ends the rollout as truncated.
         """
         return None
 
     def reference(self, index: int) -> str | None:
-        """A completion that verifies, for supervised warm-up; None where the task knows none."""
+        """A correct completion, for supervised warm-up; None if the task knows none."""
         return None
 
 
 class OwnTask(Task):
-    """A task whose verdicts are quick and the package's own: they are made where they are asked for."""
+    """A task whose verdicts are quick and the package's own: the reward worker computes them itself."""
 
     @abstractmethod
     def verify(self, index: int, turns: Sequence[str], sibling: int) -> Verdict:
         """Rate a rollout of item `index`.
 
-        sibling: which rollout of its group this is; it must not change the verdict.
+        sibling: the rollout's number in its group; it must not change the verdict.
         """
 
 
 class JudgedTask(Task):
-    """A task whose verdicts are made by users' or other packages' code, in processes that can be killed."""
+    """A task whose verdicts come from code of users or of other packages, in processes that can be killed."""
 
-    @property
-    @abstractmethod
-    def judge(self) -> Judge:
-        """What rates."""
-
-    @property
-    @abstractmethod
-    def verdict_timeout_s(self) -> float:
-        """Deadline of a verdict, in seconds."""
+    judge: Judge
+    verdict_timeout_s: float
 
     @abstractmethod
     def case(self, index: int, turns: Sequence[str]) -> tuple[Any, ...]:
-        """What the judge is given to rate a rollout of item `index`; it is pickled."""
+        """The judge's arguments for a rollout of item `index`; they are pickled."""
 
     @abstractmethod
     def blame(self, index: int, turns: Sequence[str], fault: VerdictFault) -> str:
@@ -102,4 +126,4 @@ class Scored:
     groups: list[tuple[Rated, ...]]
     """Per group, in order, its siblings in order."""
     notice: str | None
-    """What the verifier prints; a worker tells it once."""
+    """The verifier's output; a worker reports it once."""

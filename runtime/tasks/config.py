@@ -1,4 +1,4 @@
-"""The `data:` block: which task, how much of it, and what is held out."""
+"""The `data:` block: the task, how much of it is used, and which part is held out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from fsm.config.strict import Strict
 
 DRAWN_PROMPTS = 65_536
-"""Prompts of an epoch where they are drawn, if the configuration does not say how many."""
+"""Prompts of an epoch of a task that draws them, if `data.num_prompts` is null."""
 
 
 class _Characters(Strict):
@@ -19,8 +19,7 @@ class _Characters(Strict):
         default=8, ge=1, description="Most characters to reorder; shorter texts are padded to it with blanks in front."
     )
     reward: Literal["exact", "partial"] = Field(
-        default="exact",
-        description="exact: 1 for the right answer, else 0; partial: the share of the places that are right.",
+        default="exact", description="exact: 1 for the right answer, else 0; partial: the share of right characters."
     )
 
     @model_validator(mode="after")
@@ -37,7 +36,7 @@ class ReverseTaskConfig(_Characters):
     """Reverse a few letters: `hello>` becomes `olleh`."""
 
     name: Literal["reverse"] = Field(default="reverse", description="Reverse a few letters.")
-    letters: int = Field(default=26, ge=2, le=26, description="Letters that occur, from a on.")
+    letters: int = Field(default=26, ge=2, le=26, description="How many letters occur, from a on.")
 
 
 class SortTaskConfig(_Characters):
@@ -50,8 +49,8 @@ VERDICT_TIMEOUT = Field(
     default=100.0,
     gt=0,
     description=(
-        "Deadline of one verdict, in seconds; loading the verifier has as long, and 60 s at least. A verdict that is "
-        "later is a data failure of its prompt, and its process is killed."
+        "Deadline of one verdict, in seconds. Loading the verifier has the same deadline, at least 60 s. A verdict "
+        "that misses it is a data failure of its prompt, and its process is killed."
     ),
 )
 
@@ -60,23 +59,23 @@ class ReasoningGymTaskConfig(Strict):
     """Any procedural task of reasoning-gym, rated by its own scorer."""
 
     name: Literal["reasoning_gym"] = Field(default="reasoning_gym", description="A task of reasoning-gym.")
-    dataset: str = Field(min_length=1, description="Its name there, such as chain_sum.")
+    dataset: str = Field(min_length=1, description="Name of the dataset in reasoning-gym, such as chain_sum.")
     options: dict[str, Any] = Field(
-        default_factory=dict, description="Its options there; seed and size come from the data block."
+        default_factory=dict, description="The dataset's options; seed and size come from the data block."
     )
     answer_pattern: str | None = Field(
         default=None,
-        description="Regular expression with one group, whose last match in a completion is rated; null: rate it all.",
+        description="Regular expression with one group; its last match in a completion is rated. null: all of it is.",
     )
-    correct_at: float = Field(default=0.99, gt=0, le=1, description="Score from which on an answer counts as correct.")
+    correct_at: float = Field(default=0.99, gt=0, le=1, description="Lowest score that counts as correct.")
     reward: Literal["binary", "score"] = Field(
-        default="binary", description="binary: 1 for correct, else 0; score: what the scorer gives."
+        default="binary", description="binary: 1 for correct, else 0; score: the scorer's score."
     )
     junk_at_most: float = Field(
         default=0.05,
         ge=0,
         lt=1,
-        description="Scores up to this are a reward of 0: some scorers give crumbs for anything, which are no signal.",
+        description="Scores up to this become a reward of 0: some scorers give a little for any text.",
     )
     verdict_timeout_s: float = VERDICT_TIMEOUT
 
@@ -93,7 +92,7 @@ class JsonlTaskConfig(Strict):
         default="runtime.tasks.verifiers:exact",
         description="module:function, called with completion and answer; returns a reward in [0, 1] or a bool.",
     )
-    correct_at: float = Field(default=1.0, gt=0, le=1, description="Reward from which on an answer counts as correct.")
+    correct_at: float = Field(default=1.0, gt=0, le=1, description="Lowest reward that counts as correct.")
     verdict_timeout_s: float = VERDICT_TIMEOUT
 
 
@@ -103,7 +102,7 @@ TaskConfig = Annotated[
 
 
 class DelayConfig(Strict):
-    """Make every verdict of training take a while: log-normal, so that some take far longer than most.
+    """Delay every verdict of training by a log-normal time, so that some take far longer than most.
 
     For benchmarks of overlap. A verdict's delay depends on seed, prompt and sibling alone.
     """
@@ -131,19 +130,19 @@ class DataConfig(Strict):
         default=None,
         ge=1,
         description=(
-            "Prompts of an epoch: where they are drawn, so many (null: 65536); of a file, its first so many lines "
-            "(null: all), before any is held out."
+            "Prompts of an epoch. For a task that draws them: how many (null: 65536). For a file: how many of its "
+            "first lines are used (null: all), before any is held out."
         ),
     )
     seed: int = Field(default=0, ge=0, description="Seed of the prompts that are drawn and of their order.")
-    shuffle: bool = Field(default=False, description="Another order each epoch; of use for files.")
+    shuffle: bool = Field(default=False, description="Take prompts in another order each epoch; useful for files.")
     validation_size: int = Field(default=256, ge=0, description="Held-out prompts to measure accuracy on.")
     held_out_fraction: float = Field(
         default=0.1,
         ge=0,
         le=0.9,
         description=(
-            "Share of all possible prompts that is never trained on; of a file nothing is held out where "
+            "Share of all possible prompts that is never trained on. No line of a file is held out if "
             "validation_size is 0."
         ),
     )
@@ -159,7 +158,7 @@ class DataConfig(Strict):
 
     @property
     def drawn_prompts(self) -> int:
-        """Prompts of an epoch where they are drawn."""
+        """Prompts of an epoch, for a task that draws them."""
         return DRAWN_PROMPTS if self.num_prompts is None else self.num_prompts
 
     @model_validator(mode="after")

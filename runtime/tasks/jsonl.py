@@ -1,6 +1,6 @@
 """Prompts and answers from a file of JSON lines, rated by a function that the configuration names.
 
-The function is imported in the processes that rate, and nowhere else (`runtime.tasks.verdicts`).
+Only verdict processes (`runtime.tasks.verdicts`) import the function.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runtime.files.plain import why_not_plain
-from runtime.tasks.base import JudgedTask, VerdictFault
+from runtime.tasks.base import JudgedTask, TaskError, VerdictFault
 from runtime.tasks.config import DataConfig, JsonlTaskConfig
-from runtime.tasks.errors import TaskError
 from runtime.tasks.judges import FunctionJudge
 from runtime.tasks.split import Split, is_held_out
 
@@ -30,10 +29,13 @@ class JsonLine:
 class JsonlTask(JudgedTask):
     """The lines of one side of the split, in the order of the file."""
 
+    is_listed = True
+
     def __init__(self, task: JsonlTaskConfig, data: DataConfig, split: Split):
-        """Raises TaskError for a file or a line that is wrong, or when this side has no line."""
-        self._task = task
+        """Raises TaskError for a wrong file or line, or if this side has no line."""
         self._path = task.path
+        self.judge = FunctionJudge(task.verifier, task.correct_at)
+        self.verdict_timeout_s = task.verdict_timeout_s
         sides = split_lines(task, data)
         self._lines = sides.training
         if split == "validation":
@@ -44,45 +46,21 @@ class JsonlTask(JudgedTask):
                 f"{self._path}: of {sides.taken} lines none is left for {split} with data.held_out_fraction "
                 f"{data.held_out_fraction}; add lines, change the fraction, or name a data.task.validation_path"
             )
-
-    @property
-    def num_prompts(self) -> int:
-        """The number of lines on this side."""
-        return len(self._lines)
-
-    @property
-    def is_listed(self) -> bool:
-        """A file's lines are."""
-        return True
+        self.num_prompts = len(self._lines)
 
     def where(self, index: int) -> str:
-        """File and line."""
         return f"{self._path}:{self._lines[index].number}"
 
     def prompt(self, index: int) -> str:
-        """The line's prompt."""
         return self._lines[index].prompt
 
     def reference(self, index: int) -> str:
-        """The line's answer."""
         return self._lines[index].answer
 
-    @property
-    def judge(self) -> FunctionJudge:
-        """The verifier."""
-        return FunctionJudge(self._task.verifier, self._task.correct_at)
-
-    @property
-    def verdict_timeout_s(self) -> float:
-        """As configured."""
-        return self._task.verdict_timeout_s
-
     def case(self, index: int, turns: Sequence[str]) -> tuple[str, str]:
-        """The last turn and the line's answer."""
         return turns[-1], self._lines[index].answer
 
     def blame(self, index: int, turns: Sequence[str], fault: VerdictFault) -> str:
-        """File and line, verifier, completion, prompt and answer."""
         line = self._lines[index]
         return (
             f"{self.where(index)}: {self.judge.name} {fault.happened} for the completion {turns[-1]!r:.200} of the "
@@ -97,7 +75,7 @@ class Sides:
     file: int
     """Lines in the file."""
     taken: int
-    """Of these, as many as `data.num_prompts` says."""
+    """How many of these `data.num_prompts` uses."""
     training: list[JsonLine]
     held_out: list[JsonLine]
     """Never trained on; the first `validation_size` of them measure accuracy."""
@@ -126,7 +104,7 @@ def split_lines(task: JsonlTaskConfig, data: DataConfig) -> Sides:
 
 
 def say_split(task: JsonlTaskConfig, data: DataConfig) -> str:
-    """Which lines are trained on, and which are not, and why. Raises TaskError."""
+    """A sentence on which lines are trained on, which are not, and why. Raises TaskError."""
     sides = split_lines(task, data)
     said = f"training on {len(sides.training)} of the {sides.file} lines of {task.path}"
     if data.num_prompts is not None:
@@ -144,7 +122,7 @@ def say_split(task: JsonlTaskConfig, data: DataConfig) -> str:
 
 
 def read_lines(path: Path, key: str) -> list[JsonLine]:
-    """All lines of the file that a key names, blank ones left out. Raises TaskError with file, line and remedy."""
+    """The lines of the file that `key` names, without blank ones. Raises TaskError with file, line and remedy."""
     if problem := why_not_plain(path):
         raise TaskError(f"{path}: {problem}; {key} must name a plain file")
     try:

@@ -1,6 +1,6 @@
-"""What rates completions: functions that a configuration names, in processes of their own.
+"""Judges: users' verifiers and reasoning-gym's scorers, as a verdict process loads and calls them.
 
-Whatever is imported here is imported by each of these processes: the standard library alone.
+Imports the standard library alone at the top, since every verdict process imports this module.
 """
 
 from __future__ import annotations
@@ -9,41 +9,12 @@ import numbers
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
-from runtime.tasks.errors import TaskError
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What a rollout is worth. Accuracy counts `correct`; training uses `reward`, in [0, 1]."""
-
-    reward: float
-    correct: bool
-
-
-Rate = Callable[..., Verdict]
-"""Rates one case. Raises NoReward for what is no reward, and whatever the users' code raises."""
+from runtime.tasks.base import NoReward, Rate, TaskError, Verdict
 
 Verifier = Callable[[str, str], Any]
-"""Returns a reward in [0, 1] or a bool; what it really returns is checked."""
-
-
-class NoReward(Exception):
-    """What was returned is not a reward in [0, 1]."""
-
-
-class Judge(Protocol):
-    """Describes what rates a task's completions. It is pickled, and opened in the process where it rates."""
-
-    @property
-    def name(self) -> str:
-        """As in messages: `verifier 'my_verifiers:names'`."""
-        ...
-
-    def open(self) -> Rate:
-        """Import and make what rates. Raises TaskError where there is no such thing, and what importing it raises."""
-        ...
+"""Returns a reward in [0, 1] or a bool; `as_reward` checks what it really returned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +26,9 @@ class FunctionJudge:
 
     @property
     def name(self) -> str:
-        """With its target."""
         return f"verifier {self.target!r}"
 
     def open(self) -> Rate:
-        """Import the function."""
         verifier = load_verifier(self.target)
 
         def rate(completion: str, answer: str) -> Verdict:
@@ -69,17 +38,48 @@ class FunctionJudge:
         return rate
 
 
+@dataclass(frozen=True, slots=True)
+class GymJudge:
+    """The scorer of a reasoning-gym dataset, and how its scores become rewards."""
+
+    dataset: str
+    options: dict[str, Any]
+    seed: int
+    size: int
+    correct_at: float
+    reward: Literal["binary", "score"]
+    junk_at_most: float
+
+    @property
+    def name(self) -> str:
+        return f"the scorer of reasoning_gym {self.dataset!r}"
+
+    def open(self) -> Rate:
+        import reasoning_gym
+
+        dataset = reasoning_gym.create_dataset(self.dataset, size=self.size, seed=self.seed, **self.options)
+
+        def rate(answer: str | None, entry: dict[str, Any]) -> Verdict:
+            if answer is None:  # the completion has none
+                return Verdict(reward=0.0, correct=False)
+            score = float(dataset.score_answer(answer=answer, entry=entry))
+            correct = score >= self.correct_at
+            if self.reward == "binary":
+                return Verdict(reward=float(correct), correct=correct)
+            return Verdict(reward=0.0 if score <= self.junk_at_most else min(score, 1.0), correct=correct)
+
+        return rate
+
+
 @runtime_checkable
 class _Scalar(Protocol):
     """An array or tensor, as of numpy and torch, that can give its one element as a Python number."""
 
-    def item(self) -> object:
-        """The element."""
-        ...
+    def item(self) -> object: ...
 
 
 def as_reward(returned: object) -> float:
-    """A number in [0, 1], whatever it is a number of: Python's, numpy's or a tensor with one element.
+    """The reward that a verifier returned: a number in [0, 1] of Python or numpy, or a tensor with one element.
 
     Raises NoReward.
     """
@@ -95,7 +95,7 @@ def as_reward(returned: object) -> float:
 
 
 def shown(value: object) -> str:
-    """At most 200 characters that show a value of users' code, whose own description may fail."""
+    """At most 200 characters of the repr of a user's value. The repr itself may fail."""
     try:
         return f"{value!r:.200}"
     except Exception as error:
@@ -103,7 +103,7 @@ def shown(value: object) -> str:
 
 
 def load_verifier(target: str) -> Verifier:
-    """The function that `module:function` names. Raises TaskError when there is none."""
+    """The function that `module:function` names. Raises TaskError if it cannot be imported."""
     module_name, _, function_name = target.partition(":")
     if not module_name or not function_name:
         raise TaskError(f"data.task.verifier {target!r}: write it as module:function")

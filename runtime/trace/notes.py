@@ -13,8 +13,7 @@ from fsm.events import Attempt
 from runtime.metrics.step_record import StepRecord
 
 if TYPE_CHECKING:
-    from runtime.generation.evaluation import Evaluation
-    from runtime.groups import GroupReceipt
+    from runtime.groups import Evaluation, GroupReceipt
 
 Status = Literal["completed", "stopped", "failed", "interrupted"]
 """How a run ended (W3): by itself; by a rule, a budget or the watchdog; by an error or a dead process; by a signal."""

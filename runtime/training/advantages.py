@@ -1,4 +1,4 @@
-"""Advantages: how much better a rollout did than its siblings.
+"""Advantages: how much better a rollout is than its siblings.
 
 | baseline       | scale             | source |
 | -------------- | ----------------- | ------ |
@@ -14,38 +14,23 @@ import numpy as np
 import numpy.typing as npt
 
 STD_EPSILON = 1e-6
-"""Added to the standard deviation, so that rewards that differ by rounding only do not become ±1."""
+"""Added to the standard deviation, so that rewards that differ only by rounding do not become ±1."""
 
 
 def group_advantages(
-    rewards: npt.NDArray[np.floating],
-    *,
-    normalize_rewards: bool,
-    use_leave_one_out_baseline: bool,
+    rewards: npt.NDArray[np.floating], *, normalize_rewards: bool, use_leave_one_out_baseline: bool
 ) -> npt.NDArray[np.float64]:
-    """Advantages within each prompt group.
+    """Advantages within each prompt group, from and to shape (groups, siblings), in float64.
 
-    A rollout is compared with a set of rewards: those of its whole group, or with the leave-one-out baseline
-    those of the others. A_i = r_i − mean of that set; with `normalize_rewards` divided by s + 1e-6, where s is
-    the sample standard deviation of the same set (one less than its size in the denominator). It is not divided
-    where s is 0: where the set's rewards are all equal, or the set has one. A group whose rewards are all equal
-    gets exactly zero.
+    A rollout is compared with the rewards of its group, or with `use_leave_one_out_baseline` of the others: A_i = r_i −
+    their mean. With `normalize_rewards` it is divided by s + 1e-6, where s is their sample standard deviation (size − 1
+    in the denominator), unless s is 0: because they are all equal, or only one. A group of equal rewards gets exactly
+    zero. The other groups of a chunk do not change a bit of the result.
 
-    Args:
-        rewards: Shape (groups, siblings).
-        normalize_rewards: Divide by the standard deviation of the rewards that a rollout is compared with.
-        use_leave_one_out_baseline: Leave a rollout's own reward out of its baseline.
-
-    Returns:
-        Shape (groups, siblings). Computed in float64, each group on its own: the other groups of a chunk
-        cannot move a bit of it.
-
-    Raises:
-        ValueError: The shape is not (groups, siblings), a reward is not finite, or the leave-one-out
-            baseline is asked of groups of one.
+    Raises ValueError for another shape, a reward that is not finite, or a leave-one-out baseline in groups of one.
     """
     if rewards.ndim != 2 or rewards.shape[1] == 0:
-        raise ValueError(f"rewards have shape {rewards.shape}: they must be (groups, siblings), with siblings")
+        raise ValueError(f"rewards have shape {rewards.shape}: they must be (groups, at least one sibling)")
     if not np.isfinite(rewards).all():
         group, sibling = np.argwhere(~np.isfinite(rewards))[0]
         raise ValueError(
@@ -77,7 +62,7 @@ def _others(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def _deviation(compared: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """The sample standard deviation along the last axis; exactly 0 for equal rewards, and for one alone."""
+    """The sample standard deviation along the last axis; exactly 0 for equal rewards, and for a single one."""
     if compared.shape[-1] < 2:
         return np.zeros(compared.shape[:-1])
     deviation: npt.NDArray[np.float64] = compared.std(axis=-1, ddof=1)

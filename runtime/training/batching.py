@@ -6,7 +6,7 @@ The same groups in the same order always give the same microbatches.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
@@ -17,12 +17,12 @@ from runtime.training.advantages import group_advantages
 from runtime.training.config import LossConfig, RewardShapingConfig
 
 PAD_TOKEN = 0
-"""Fills the tail of short rows. It is neither attended to nor trained on, so any token will do."""
+"""Fills the tail of short rows. It is neither attended to nor trained on, so it may be any token."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainingSequence:
-    """A rollout and its advantage, the same for each of its tokens."""
+    """A rollout and its advantage, which all its tokens share."""
 
     rollout: Rollout
     advantage: float
@@ -32,7 +32,7 @@ class TrainingSequence:
 class Microbatch:
     """Rollouts of one forward and backward pass, padded on the right to T tokens.
 
-    Column t of every array is about token t, as in `Rollout`; column 0 is never trained on.
+    Column t of every array belongs to token t, as in `Rollout`. Column 0 is never trained on.
     """
 
     token_ids: Tensor
@@ -48,33 +48,19 @@ class Microbatch:
 
     def to(self, device: torch.device) -> Microbatch:
         """The same microbatch on a device."""
-        return Microbatch(
-            token_ids=self.token_ids.to(device),
-            attention_mask=self.attention_mask.to(device),
-            loss_mask=self.loss_mask.to(device),
-            generation_logprobs=self.generation_logprobs.to(device),
-            advantages=self.advantages.to(device),
-        )
+        return Microbatch(*(getattr(self, each.name).to(device) for each in fields(self)))
 
 
 def check_rollout(rollout: Rollout, *, where: str, max_total_sequence_length: int, vocabulary: int) -> None:
-    """Refuse a rollout that cannot be trained on.
+    """Raise ValueError for a rollout that cannot be trained on.
 
-    Args:
-        rollout: The rollout.
-        where: How to name it, as in "rollout 3 of prompt 17".
-        max_total_sequence_length: Longest rollout accepted, in tokens.
-        vocabulary: Number of tokens that the model knows.
-
-    Raises:
-        ValueError: Arrays of different lengths; more tokens than accepted; no sampled token; a sampled token
-            without a context; a token that the model does not know; a log-probability that is not finite.
+    where: its name in the message, as in "rollout 3 of prompt 17". vocabulary: the number of tokens the model knows.
     """
     tokens = len(rollout.token_ids)
     if not tokens == len(rollout.loss_mask) == len(rollout.logprobs):
         raise ValueError(
             f"{where} has {tokens} token_ids, {len(rollout.loss_mask)} loss_mask and {len(rollout.logprobs)} "
-            "logprobs: the generation engine must give one of each a token"
+            "logprobs: the generation engine must return one of each a token"
         )
     if tokens > max_total_sequence_length:
         raise ValueError(
@@ -91,23 +77,18 @@ def check_rollout(rollout: Rollout, *, where: str, max_total_sequence_length: in
             f"knows 0 to {vocabulary - 1}: generate and train with the same tokenizer and model"
         )
     if not np.isfinite(rollout.logprobs[rollout.loss_mask]).all():
-        raise ValueError(f"{where} has a log-probability that is not finite: the generation engine must give all")
+        raise ValueError(f"{where} has a log-probability that is not finite: the engine must return finite ones")
 
 
 def training_sequences(
-    groups: Sequence[RolloutGroup],
-    config: LossConfig,
-    *,
-    max_total_sequence_length: int,
-    vocabulary: int,
+    groups: Sequence[RolloutGroup], config: LossConfig, *, max_total_sequence_length: int, vocabulary: int
 ) -> list[TrainingSequence]:
     """The rollouts of whole groups that are trained on, with their advantages.
 
-    Rewards are shaped, advantages computed within each group, and rollouts that overlong filtering
-    masks left out, in this order: a masked rollout still counts in the baseline of its siblings.
+    Shapes rewards, computes advantages within each group, and leaves out the rollouts that overlong filtering masks, in
+    this order: a masked rollout still counts in the baseline of its siblings.
 
-    Raises:
-        ValueError: A rollout cannot be trained on (`check_rollout`), or a group has no usable rewards.
+    Raises ValueError if a rollout cannot be trained on (`check_rollout`) or a group has no usable rewards.
     """
     sequences = []
     for group in groups:
@@ -132,20 +113,12 @@ def training_sequences(
 
 
 def plan_microbatches(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
-    """Cut sequences into microbatches of at most `token_budget` tokens, padding included.
+    """Cut sequences into microbatches of at most `token_budget` tokens (rows × longest row).
 
-    Sequences are taken from longest to shortest (equal ones in their order), and each microbatch is
-    filled before the next begins: rows of like length share one, so that little is padding.
+    Sequences are taken from longest to shortest (ties in order), and each microbatch is filled before the next begins:
+    rows of similar length share one, so that little is padding.
 
-    Args:
-        lengths: Length of each sequence, in tokens.
-        token_budget: Most rows × longest row of a microbatch.
-
-    Returns:
-        For each microbatch the indices into `lengths`; each index occurs once.
-
-    Raises:
-        ValueError: A sequence alone exceeds the budget.
+    Returns for each microbatch its indices into `lengths`. Raises ValueError if a single sequence exceeds the budget.
     """
     plan: list[list[int]] = []
     longest = 0
@@ -193,7 +166,7 @@ def microbatches(sequences: Sequence[TrainingSequence], token_budget: int) -> li
 
 
 def empty_microbatch() -> Microbatch:
-    """One row of padding that trains nothing: what a rank computes while others have more microbatches."""
+    """One row of padding that trains nothing, for a rank with fewer microbatches than others."""
     return Microbatch(
         token_ids=torch.full((1, 2), PAD_TOKEN),
         attention_mask=torch.ones((1, 2), dtype=torch.int64),
@@ -204,10 +177,10 @@ def empty_microbatch() -> Microbatch:
 
 
 def soft_overlong_punishment(completion_tokens: int, shaping: RewardShapingConfig) -> float:
-    """What is added to the reward of a rollout for its length: DAPO's equation 13 times the penalty.
+    """The addition to a rollout's reward for its length: DAPO's equation 13 times the penalty.
 
     0 up to `max_response_length − overlong_buffer_length` sampled tokens, then falling linearly to
-    −overlong_buffer_penalty at `max_response_length`, and that beyond.
+    −overlong_buffer_penalty at `max_response_length`, and constant beyond.
     """
     start = shaping.max_response_length - shaping.overlong_buffer_length
     excess = min(max(completion_tokens - start, 0), shaping.overlong_buffer_length)
@@ -215,7 +188,7 @@ def soft_overlong_punishment(completion_tokens: int, shaping: RewardShapingConfi
 
 
 def shaped_rewards(group: RolloutGroup, config: LossConfig) -> list[float]:
-    """The rewards that the advantages of a group are made of, one a sibling."""
+    """The rewards that a group's advantages are computed from, one a sibling."""
     shaping = config.reward_shaping
     if shaping is None:
         return [rollout.reward for rollout in group.rollouts]

@@ -1,4 +1,4 @@
-"""The `policy`, `loss_fn` and `optimizer` blocks, with NeMo-RL's names where it has one."""
+"""The `policy`, `loss_fn` and `optimizer` blocks, with NeMo-RL's names for the keys that it has too."""
 
 from __future__ import annotations
 
@@ -16,35 +16,25 @@ class PolicyConfig(Strict):
         min_length=1, description="Directory of a Hugging Face causal LM (config.json and safetensors)."
     )
     precision: Literal["float32", "bfloat16"] = Field(
-        default="float32",
-        description="Arithmetic of forward and backward pass; weights, gradients and moments stay float32.",
+        default="float32", description="Type of the arithmetic; weights, gradients and moments stay float32."
     )
     train_global_batch_size: int | None = Field(
-        default=None,
-        ge=1,
-        description="Rollouts a step trains on, checked against the step size; null: not checked.",
+        default=None, ge=1, description="Rollouts a step trains on, checked against the step size; null: not checked."
     )
     max_total_sequence_length: int = Field(
         default=512, ge=2, description="Longest rollout accepted for training, in tokens, prompt included."
     )
     train_microbatch_tokens: int = Field(
-        default=4096,
-        ge=2,
-        description="Most tokens of a microbatch, padding included; bounds the memory of activations.",
+        default=4096, ge=2, description="Most tokens of a microbatch, padding included; bounds activation memory."
     )
     gradient_checkpointing: bool = Field(
-        default=False,
-        description="Recompute the activations of each layer in the backward pass: less memory, more time.",
+        default=False, description="Recompute each layer's activations in the backward pass: less memory, more time."
     )
     train_last_layers: int | None = Field(
-        default=None,
-        ge=1,
-        description="Train only the parameters inside the last so many decoder layers; null: all parameters.",
+        default=None, ge=1, description="Train only the parameters in this many last decoder layers; null: all."
     )
     threads: int = Field(
-        default=1,
-        ge=1,
-        description="Threads of torch in this process. More than 1 slows small models on a busy machine.",
+        default=1, ge=1, description="Threads of torch. More than 1 slows small models on a busy machine."
     )
 
     @model_validator(mode="after")
@@ -64,12 +54,9 @@ class RewardShapingConfig(Strict):
 
     max_response_length: int = Field(ge=1, description="Sampled tokens at which the punishment is complete.")
     overlong_buffer_length: int = Field(
-        ge=1,
-        description="The punishment grows linearly over the last so many tokens below max_response_length.",
+        ge=1, description="The punishment grows linearly over this many tokens up to max_response_length."
     )
-    overlong_buffer_penalty: float = Field(
-        default=1.0, gt=0, description="What a complete punishment takes off the reward."
-    )
+    overlong_buffer_penalty: float = Field(default=1.0, gt=0, description="The complete punishment.")
 
     @model_validator(mode="after")
     def _buffer_within_the_response(self) -> RewardShapingConfig:
@@ -91,44 +78,30 @@ class LossConfig(Strict):
 
     normalize_rewards: bool = Field(
         default=True,
-        description=(
-            "Divide an advantage by the standard deviation of the rewards that its baseline is the mean of (GRPO), "
-            "unless that is 0; false: do not (Dr. GRPO)."
-        ),
+        description="Divide an advantage by the standard deviation of the rewards that its baseline is the mean of, "
+        "unless that is 0 (GRPO); false: do not divide (Dr. GRPO).",
     )
     use_leave_one_out_baseline: bool = Field(
-        default=False,
-        description="Baseline of a rollout: the mean reward of its siblings without itself (RLOO).",
+        default=False, description="Baseline of a rollout: the mean reward of its siblings without itself (RLOO)."
     )
     ratio_clip_min: float = Field(
-        default=0.2,
-        ge=0,
-        le=1,
-        description="The ratio is clipped below 1 − ratio_clip_min where the advantage is negative.",
+        default=0.2, ge=0, le=1, description="Clips the ratio below 1 − ratio_clip_min if the advantage is negative."
     )
     ratio_clip_max: float = Field(
-        default=0.28,
-        ge=0,
-        description="The ratio is clipped above 1 + ratio_clip_max where the advantage is positive (DAPO).",
+        default=0.28, ge=0, description="Clips the ratio above 1 + ratio_clip_max if the advantage is positive (DAPO)."
     )
     ratio_clip_c: float | None = Field(
-        default=None,
-        gt=1,
-        description="Dual clip: bounds the ratio where the advantage is negative; null: it is not bounded.",
+        default=None, gt=1, description="Dual clip: bound of the ratio if the advantage is negative; null: none."
     )
     old_policy: Literal["recomputed", "generation"] = Field(
         default="recomputed",
-        description=(
-            "The policy in the denominator of the clipped ratio. recomputed: the trainer's own at the start "
-            "of the step, so that the ratio is 1 and the clip never binds. generation: the one that sampled."
-        ),
+        description="The policy in the denominator of the clipped ratio. recomputed: the trainer's own at the start of "
+        "the step, so that the ratio is 1 and the clip never binds. generation: the one that sampled.",
     )
     use_importance_sampling_correction: bool = Field(
         default=True,
-        description=(
-            "Correct for sampling under other weights than those trained: by a truncated weight under "
-            "old_policy recomputed, by the clipped ratio itself under old_policy generation."
-        ),
+        description="Correct for sampling under other weights than those trained: by a truncated weight under "
+        "old_policy recomputed, by the clipped ratio itself under old_policy generation.",
     )
     truncated_importance_sampling_ratio: float | None = Field(
         default=2.0,
@@ -137,64 +110,50 @@ class LossConfig(Strict):
     )
     aggregation: Aggregation = Field(
         default="token",
-        description=(
-            "What the summed loss is divided by. token: the step's sampled tokens (DAPO). sequence: each "
-            "rollout by its tokens, then by the rollouts (GRPO). dr_grpo: rollouts × dr_grpo_length. "
-            "NeMo-RL's token_level_loss true and false are read as token and sequence."
-        ),
+        description="Divisor of the summed loss. token: the step's sampled tokens (DAPO). sequence: each rollout by "
+        "its tokens, then by the rollouts (GRPO). dr_grpo: rollouts × dr_grpo_length. NeMo-RL's token_level_loss true "
+        "and false are read as token and sequence.",
     )
     dr_grpo_length: int | None = Field(
-        default=None,
-        ge=1,
-        description="The constant length of aggregation dr_grpo; null: policy.max_total_sequence_length.",
+        default=None, ge=1, description="Constant length of dr_grpo; null: policy.max_total_sequence_length."
     )
     reference_policy_kl_penalty: float = Field(
         default=0.0,
         ge=0,
-        description="Weight of the KL divergence to the initial model; above 0 that model is kept in memory.",
+        description="Weight of the KL divergence from the initial model; above 0 that model is kept in memory.",
     )
     reference_policy_kl_type: KlType = Field(
-        default="k3",
-        description="Estimator of that divergence from the tokens sampled, as Schulman names them.",
+        default="k3", description="Estimator of that divergence from the sampled tokens, as Schulman names them."
     )
     use_on_policy_kl_approximation: bool = Field(
         default=True,
-        description=(
-            "Weight that divergence by current / generating policy, which makes its gradient right for tokens that "
-            "earlier weights sampled; false: as if the current weights had sampled them."
-        ),
+        description="Weight that divergence by current / generating policy, which corrects its gradient for tokens "
+        "that earlier weights sampled; false: as if the current weights had sampled them.",
     )
     kl_input_clamp_value: float | None = Field(
         default=20.0,
         gt=0,
-        description=(
-            "The log-ratio of policy and reference is clamped to ± this, in nats; a token beyond it has no KL "
-            "gradient. null: it is not clamped."
-        ),
+        description="Clamp the log-ratio of policy and reference to ± this, in nats; a token beyond it has no KL "
+        "gradient. null: no clamp.",
     )
     kl_output_clamp_value: float | None = Field(
         default=10.0,
         gt=0,
-        description=(
-            "The weighted divergence of a token is clamped to ± this, in nats; a token beyond it has no KL gradient. "
-            "null: it is not clamped."
-        ),
+        description="Clamp the weighted divergence of a token to ± this, in nats; a token beyond it has no KL "
+        "gradient. null: no clamp.",
     )
     entropy_coefficient: float = Field(default=0.0, ge=0, description="Weight of the entropy bonus.")
     overlong_filtering: bool = Field(
-        default=False,
-        description="Leave rollouts cut off by the length limit out of the loss; the baseline counts them.",
+        default=False, description="Leave rollouts cut off by the length limit out of the loss, but in the baseline."
     )
     stop_after_steps_without_tokens: int | None = Field(
         default=None,
         ge=1,
-        description=(
-            "Stop the run after so many steps in a row that overlong_filtering left without a token to train on, so "
-            "that the weights stayed; null: it goes on, and says so."
-        ),
+        description="Stop the run after this many consecutive steps in which overlong_filtering left no token to train "
+        "on, so that the weights stayed; null: only warn.",
     )
     reward_shaping: RewardShapingConfig | None = Field(
-        default=None, description="Soft punishment of long rollouts; null: rewards stay as they are."
+        default=None, description="Soft punishment of long rollouts; null: none."
     )
 
     @model_validator(mode="before")
@@ -230,11 +189,11 @@ class ConstantSchedule(Strict):
 
 
 class DecaySchedule(Strict):
-    """The learning rate falls from `lr` after the warm-up and stays at its lowest from `total_steps` on."""
+    """The learning rate falls from `lr` after the warm-up and is at its lowest from `total_steps` on."""
 
     name: Literal["linear", "cosine"] = Field(description="The schedule.")
     warmup_steps: int = Field(default=0, ge=0, description="Steps over which the learning rate rises linearly to lr.")
-    total_steps: int = Field(ge=1, description="The step, counted from 0, at which the fall is complete.")
+    total_steps: int = Field(ge=1, description="The step, counted from 0, at which the learning rate is lowest.")
     min_lr_ratio: float = Field(default=0.0, ge=0, le=1, description="The lowest learning rate, as a fraction of lr.")
 
     @model_validator(mode="after")
@@ -256,15 +215,13 @@ class OptimizerConfig(Strict):
 
     lr: float = Field(default=1e-6, gt=0, description="Peak learning rate.")
     weight_decay: float = Field(
-        default=0.0,
-        ge=0,
-        description="Decoupled weight decay of matrices; vectors (norms, biases) have none.",
+        default=0.0, ge=0, description="Decoupled weight decay of matrices; vectors (norms, biases) have none."
     )
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = Field(
         default=(0.9, 0.999), strict=False, description="Decay rates of the first and second moment."
     )
     eps: float = Field(default=1e-8, gt=0, description="Added to the root of the second moment.")
     max_grad_norm: float | None = Field(
-        default=1.0, gt=0, description="The gradient is scaled down to this Euclidean norm; null: it is not."
+        default=1.0, gt=0, description="Largest Euclidean norm of the gradient, which is scaled down to it; null: none."
     )
-    schedule: Schedule = Field(default=ConstantSchedule(), description="How the learning rate moves with the step.")
+    schedule: Schedule = Field(default=ConstantSchedule(), description="The learning rate of each step.")

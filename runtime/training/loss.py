@@ -1,114 +1,130 @@
 """The policy loss of GRPO and its relatives, token by token.
 
-Three policies meet in it: the one that *generated* the rollout (log-probabilities come with it), the *old*
-one, in the denominator of the clipped ratio, and the *current* one, which is differentiated. With A the
-advantage of the rollout and sg the stopped gradient, the loss of a token is
+It involves three policies: the *generating* one, which sampled the rollout and gave its log-probabilities; the *old*
+one, in the denominator of the clipped ratio; and the *current* one, which is differentiated. With A the advantage of
+the rollout and sg the stopped gradient, the loss of a token is
 
     w × clipped(ratio, A) + reference_policy_kl_penalty × KL − entropy_coefficient × entropy
 
-(for KL see `runtime.training.kl`)
+| `old_policy` | correction | ratio                     | w                                      |
+| ------------ | ---------- | ------------------------- | -------------------------------------- |
+| recomputed   | true       | current / sg(current) = 1 | min(sg(current) / generation, the cap) |
+| recomputed   | false      | current / sg(current) = 1 | 1                                      |
+| generation   | true       | current / generation      | 1                                      |
 
-| `old_policy` | correction | ratio                        | w                                      |
-| ------------ | ---------- | ---------------------------- | -------------------------------------- |
-| recomputed   | true       | current / sg(current) = 1    | min(sg(current) / generation, the cap) |
-| recomputed   | false      | current / sg(current) = 1    | 1                                      |
-| generation   | true       | current / generation         | 1                                      |
+`recomputed` is the decoupled objective (arXiv:2110.00641) as NeMo-RL computes it. Its old policy is the trainer's at
+the start of the step. A step accumulates gradients under fixed weights and applies them once, so that policy *is* the
+current one, and one forward pass gives both log-probabilities. The ratio is 1 with the gradient of log π, the clip
+never binds (NeMo-RL's `force_on_policy_ratio`, here by construction), and w alone corrects for staleness.
 
-`recomputed` is the decoupled objective (arXiv:2110.00641) as NeMo-RL computes it. Its old policy is the
-trainer's own at the start of the step. A step's gradients accumulate under weights that don't move and are
-applied once, so the old policy *is* the current one: its log-probabilities are those of the forward pass
-with the gradient stopped, without a second pass. The ratio is 1 with the gradient of log π, the clip never
-binds (NeMo-RL's `force_on_policy_ratio`, here by construction), and staleness is corrected by w alone.
+`generation` is PPO's objective (arXiv:1707.06347) with the generating policy as the old one. The ratio corrects for
+staleness, and its clip bounds how far a step goes on stale rollouts.
 
-`generation` is PPO's objective (arXiv:1707.06347) with the sampling policy as the old one: the ratio both
-corrects for staleness and is clipped by it, which bounds how far a step goes on stale rollouts.
+KL is the divergence from a reference policy, estimated on the sampled tokens. It is an expectation under the policy
+that trains, so its gradient has two parts: the estimate of a token moves, and the probability of drawing the token
+moves (the score term). The penalty of a token is therefore v × estimate, where v carries the gradient of the
+probability:
+
+| `use_on_policy_kl_approximation` | v                         | tokens of the current policy | of an older one |
+| -------------------------------- | ------------------------- | ---------------------------- | --------------- |
+| true                             | current / generation      | right                        | right           |
+| false                            | current / sg(current) = 1 | right                        | biased          |
+
+"Right" is about one token in its context: summed over the tokens that could be drawn there, the gradient of the penalty
+is that of the divergence (k1, k3) or of the mean of d² / 2 (k2). A token's effect on later contexts is left out, as in
+every loss that adds up tokens. Where a clamp binds, the gradient is 0.
 """
 
 from __future__ import annotations
 
-from typing import assert_never
-
 import torch
 from torch import Tensor
 
-from runtime.training.config import Aggregation, LossConfig
-from runtime.training.kl import kl_estimate, log_ratio, probability_ratio, reference_kl
+from runtime.training.config import Aggregation, KlType, LossConfig
 from runtime.training.totals import LossSums
 
+LOG_RATIO_LIMIT = 20.0
+"""Log-ratios are clamped to ± this. If exp overflowed, a clipped token's gradient would be 0 × infinity = NaN."""
 
-def clipped_policy_loss(
-    ratio: Tensor,
-    advantages: Tensor,
-    *,
-    ratio_clip_min: float,
-    ratio_clip_max: float,
-    ratio_clip_c: float | None,
-) -> Tensor:
-    """The clipped surrogate (PPO, arXiv:1707.06347), with bounds apart (DAPO, arXiv:2503.14476, equation 10).
 
-    −min(ratio × A, clip(ratio, 1 − ratio_clip_min, 1 + ratio_clip_max) × A); where A < 0 and `ratio_clip_c`
-    is given at most −c × A (dual clip, arXiv:1912.09729).
+def log_ratio(logprobs: Tensor, old_logprobs: Tensor) -> Tensor:
+    """log π(token) − log π_old(token), any shape, clamped to ±20."""
+    return (logprobs - old_logprobs).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
 
-    Args:
-        ratio: Shape (sequences, T).
-        advantages: Shape (sequences,).
-        ratio_clip_min: Distance of the lower bound from 1.
-        ratio_clip_max: Distance of the upper bound from 1.
-        ratio_clip_c: Bound of the ratio where the advantage is negative, above 1; None for no bound.
 
-    Returns:
-        The loss of each token, to be minimised, shape (sequences, T).
+def probability_ratio(logprobs: Tensor, old_logprobs: Tensor) -> Tensor:
+    """π(token) / π_old(token), any shape, from log-probabilities; the log-ratio is clamped to ±20."""
+    return torch.exp(log_ratio(logprobs, old_logprobs))
+
+
+def clipped_policy_loss(ratio: Tensor, advantages: Tensor, config: LossConfig) -> tuple[Tensor, Tensor]:
+    """The clipped surrogate (PPO, arXiv:1707.06347), with separate bounds (DAPO, arXiv:2503.14476, equation 10).
+
+    −min(ratio × A, clip(ratio, 1 − ratio_clip_min, 1 + ratio_clip_max) × A). If A < 0 and `ratio_clip_c` is given, at
+    most −c × A (dual clip, arXiv:1912.09729).
+
+    ratio: (sequences, T). advantages: (sequences,).
+    Returns the loss of each token, to be minimised, and whether the clip removes its gradient (bool), both (sequences,
+    T).
     """
+    low, high, c = 1 - config.ratio_clip_min, 1 + config.ratio_clip_max, config.ratio_clip_c
     advantage = advantages.unsqueeze(-1)
-    bounded = ratio.clamp(1 - ratio_clip_min, 1 + ratio_clip_max)
-    objective = torch.minimum(ratio * advantage, bounded * advantage)
-    if ratio_clip_c is not None:
-        objective = torch.where(advantage < 0, torch.maximum(objective, ratio_clip_c * advantage), objective)
-    return -objective
-
-
-def clip_binds(
-    ratio: Tensor,
-    advantages: Tensor,
-    *,
-    ratio_clip_min: float,
-    ratio_clip_max: float,
-    ratio_clip_c: float | None,
-) -> Tensor:
-    """Where the clip takes away a token's gradient: bool, (sequences, T); see `clipped_policy_loss`."""
-    advantage = advantages.unsqueeze(-1)
-    too_high = (ratio > 1 + ratio_clip_max) & (advantage > 0)
-    too_low = (ratio < 1 - ratio_clip_min) & (advantage < 0)
-    if ratio_clip_c is None:
-        return too_high | too_low
-    return too_high | too_low | ((ratio > ratio_clip_c) & (advantage < 0))
+    objective = torch.minimum(ratio * advantage, ratio.clamp(low, high) * advantage)
+    fixed = ratio.detach()
+    binds = ((fixed > high) & (advantage > 0)) | ((fixed < low) & (advantage < 0))
+    if c is not None:
+        objective = torch.where(advantage < 0, torch.maximum(objective, c * advantage), objective)
+        binds |= (fixed > c) & (advantage < 0)
+    return -objective, binds
 
 
 def importance_weights(prev_logprobs: Tensor, generation_logprobs: Tensor, cap: float | None) -> Tensor:
-    """Truncated importance weights min(π_prev / π_generation, cap) of each token, without gradient.
+    """Truncated importance weights min(π_prev / π_generation, cap) of each token, without gradient, any shape.
 
-    Truncation trades a little bias for bounded variance (Ionides 2008, doi:10.1198/106186008X320456); applied
-    between the policy that trains and an inference engine's it is known as TIS.
-
-    Args:
-        prev_logprobs: Log-probabilities under the trainer's weights at the start of the step, any shape.
-        generation_logprobs: Log-probabilities under the weights that sampled, the same shape.
-        cap: Upper bound; None for none.
+    Truncation trades a little bias for bounded variance (Ionides 2008, doi:10.1198/106186008X320456). Between the
+    policy that trains and that of an inference engine it is known as TIS.
     """
     weights = probability_ratio(prev_logprobs, generation_logprobs).detach()
     return weights if cap is None else weights.clamp(max=cap)
 
 
+def kl_estimate(log_ratio: Tensor, kl_type: KlType) -> Tensor:
+    """Schulman's estimators of KL(π ‖ π_ref) from tokens sampled under π (joschu.net/blog/kl-approx.html).
+
+    With d = log π − log π_ref, any shape: k1 = d (unbiased, high variance, may be negative); k2 = d² / 2 (biased, never
+    negative); k3 = exp(−d) + d − 1 (unbiased, never negative; GRPO's, arXiv:2402.03300, equation 4).
+    """
+    if kl_type == "k1":
+        return log_ratio
+    return log_ratio.square() / 2 if kl_type == "k2" else torch.exp(-log_ratio) + log_ratio - 1
+
+
+def reference_kl(
+    logprobs: Tensor, reference_logprobs: Tensor, generation_logprobs: Tensor, config: LossConfig
+) -> Tensor:
+    """Estimate KL(π ‖ π_ref) at each token, so that its gradient is that of the divergence (see the module).
+
+    d is clamped to ± `kl_input_clamp_value`, and v × estimate to ± `kl_output_clamp_value`.
+    In nats, float64: k3 of a far reference overflows float32, and infinity would give a gradient of NaN.
+    """
+    sampled_under = generation_logprobs if config.use_on_policy_kl_approximation else logprobs.detach()
+    weight = probability_ratio(logprobs, sampled_under).double()
+    log_ratio = logprobs.double() - reference_logprobs.double()
+    if config.kl_input_clamp_value is not None:
+        far = log_ratio.detach().abs() > config.kl_input_clamp_value
+        log_ratio = log_ratio.clamp(-config.kl_input_clamp_value, config.kl_input_clamp_value)
+        weight = torch.where(far, weight.detach(), weight)
+    estimate = weight * kl_estimate(log_ratio, config.reference_policy_kl_type)
+    if config.kl_output_clamp_value is not None:
+        estimate = estimate.clamp(-config.kl_output_clamp_value, config.kl_output_clamp_value)
+    return estimate
+
+
 def aggregate(token_values: Tensor, mask: Tensor, aggregation: Aggregation) -> Tensor:
-    """Add up the values of tokens, not yet divided by what the whole step adds up to (`normaliser`).
+    """Add up the masked values of tokens to a scalar, not yet divided by the step's `normaliser`.
 
-    Args:
-        token_values: Shape (sequences, T).
-        mask: bool, the same shape: the tokens that count.
-        aggregation: "sequence" divides each row by its tokens first; the others add tokens as they are.
-
-    Returns:
-        A scalar.
+    token_values, mask: (sequences, T). "sequence" divides each row by its tokens first; the others add tokens
+    unchanged.
     """
     kept = torch.where(mask, token_values, 0.0)
     if aggregation == "sequence":
@@ -117,29 +133,15 @@ def aggregate(token_values: Tensor, mask: Tensor, aggregation: Aggregation) -> T
 
 
 def normaliser(aggregation: Aggregation, *, tokens: int, sequences: int, dr_grpo_length: int) -> int:
-    """What a step's added-up loss and gradient are divided by, once, when the step is finished.
+    """The divisor of a step's summed loss and gradient, applied once, when the step is finished.
 
     | aggregation | divisor              | the loss is                                                   |
     | ----------- | -------------------- | ------------------------------------------------------------- |
     | token       | tokens               | the mean over tokens (DAPO, arXiv:2503.14476)                 |
     | sequence    | sequences            | the mean over rollouts of their means (GRPO, arXiv:2402.03300) |
     | dr_grpo     | sequences × constant | free of each rollout's length (Dr. GRPO, arXiv:2503.20783)    |
-
-    Args:
-        aggregation: Which.
-        tokens: Sampled tokens that the step trained on.
-        sequences: Rollouts that the step trained on.
-        dr_grpo_length: The constant, in tokens.
     """
-    match aggregation:
-        case "token":
-            return tokens
-        case "sequence":
-            return sequences
-        case "dr_grpo":
-            return sequences * dr_grpo_length
-        case _:
-            assert_never(aggregation)
+    return {"token": tokens, "sequence": sequences, "dr_grpo": sequences * dr_grpo_length}[aggregation]
 
 
 def policy_loss(
@@ -152,33 +154,17 @@ def policy_loss(
     mask: Tensor,
     config: LossConfig,
 ) -> tuple[Tensor, LossSums]:
-    """The loss of one microbatch, added up but not divided, and what the metrics need.
+    """The summed loss of one microbatch, a scalar with gradient, and the sums for the metrics, without.
 
-    Args:
-        logprobs: Log-probabilities of the tokens under the current policy, with gradient, (sequences, T).
-        entropy: Entropy of the policy there in nats, with gradient if it has a bonus, (sequences, T).
-        generation_logprobs: Log-probabilities under the policy that sampled, (sequences, T).
-        reference_logprobs: The same under the reference policy; None without one.
-        advantages: Shape (sequences,).
-        mask: bool, (sequences, T): the sampled tokens.
-        config: The loss block.
+    logprobs, generation_logprobs, reference_logprobs: of the tokens under the current policy, with gradient; under the
+    one that sampled; and under the reference, None without one. entropy: of the current policy in nats, with gradient
+    if it has a bonus. mask: the sampled tokens. All (sequences, T). advantages: (sequences,).
 
-    Returns:
-        The undivided loss, a scalar with gradient, and the sums without.
-
-    Raises:
-        ValueError: A KL penalty without reference log-probabilities.
+    Raises ValueError for a KL penalty without reference log-probabilities.
     """
     prev_logprobs = logprobs.detach()
     old_logprobs = generation_logprobs if config.old_policy == "generation" else prev_logprobs
-    ratio = probability_ratio(logprobs, old_logprobs)
-    token_loss = clipped_policy_loss(
-        ratio,
-        advantages,
-        ratio_clip_min=config.ratio_clip_min,
-        ratio_clip_max=config.ratio_clip_max,
-        ratio_clip_c=config.ratio_clip_c,
-    )
+    token_loss, clipped = clipped_policy_loss(probability_ratio(logprobs, old_logprobs), advantages, config)
     if config.old_policy == "recomputed" and config.use_importance_sampling_correction:
         cap = config.truncated_importance_sampling_ratio
         token_loss = importance_weights(prev_logprobs, generation_logprobs, cap) * token_loss
@@ -188,27 +174,19 @@ def policy_loss(
         token_loss = token_loss + config.reference_policy_kl_penalty * kl_to_reference
     elif config.reference_policy_kl_penalty > 0:
         raise ValueError(
-            f"reference_policy_kl_penalty is {config.reference_policy_kl_penalty}, but there are no "
-            "reference_logprobs: compute them under the reference model, or set the penalty to 0"
+            f"reference_policy_kl_penalty is {config.reference_policy_kl_penalty}, but reference_logprobs are None: "
+            "compute them under the reference model, or set the penalty to 0"
         )
     if config.entropy_coefficient > 0:
         token_loss = token_loss - config.entropy_coefficient * entropy
     loss = aggregate(token_loss, mask, config.aggregation)
-
     untruncated = importance_weights(prev_logprobs, generation_logprobs, cap=None)
-    clipped = clip_binds(
-        ratio.detach(),
-        advantages,
-        ratio_clip_min=config.ratio_clip_min,
-        ratio_clip_max=config.ratio_clip_max,
-        ratio_clip_c=config.ratio_clip_c,
-    )
     return loss, LossSums(
         loss=loss.detach().double(),
         tokens=mask.sum().double(),
         sequences=mask.any(dim=-1).sum().double(),
         entropy=_masked_sum(entropy.detach(), mask),
-        # Sampled from the generating policy, which therefore comes first: KL(generation ‖ current).
+        # The tokens are the generating policy's, so it comes first: KL(generation ‖ current).
         kl=_masked_sum(kl_estimate(log_ratio(generation_logprobs, prev_logprobs), "k3"), mask),
         reference_kl=_masked_sum(kl_to_reference.detach(), mask),
         clipped=_masked_sum(clipped, mask),

@@ -11,21 +11,18 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from runtime.models.errors import UnsupportedModel
-from runtime.models.limits import max_positions
-from runtime.models.weights import listed
+from runtime.models.directory import UnsupportedModel
+from runtime.models.weights import listed, max_positions
 from runtime.training.batching import Microbatch
 
 
 def load_causal_lm(directory: str) -> PreTrainedModel:
     """Load a causal LM from a local directory, in float32, in evaluation mode, with dropout off.
 
-    The loss compares the policy with the one that sampled, so it is computed in the same way: without dropout, and
-    without whatever else an architecture does in training mode alone, such as noise in a router.
+    The loss compares the policy with the one that sampled, so both are computed alike: without dropout, and without
+    anything else that an architecture does in training mode alone, such as noise in a router.
 
-    Raises:
-        FileNotFoundError: The directory has no config.json.
-        UnsupportedModel: Its files lack weights that the model has.
+    Raises FileNotFoundError without a config.json, UnsupportedModel if the files lack weights of the model.
     """
     if not (Path(directory) / "config.json").is_file():
         raise FileNotFoundError(
@@ -39,7 +36,7 @@ def load_causal_lm(directory: str) -> PreTrainedModel:
     )
     model, info = loaded  # a pair, which its type hints do not say
     if not isinstance(model, PreTrainedModel):
-        raise TypeError(f"{directory} holds a {type(model).__name__}, which is no PreTrainedModel")
+        raise TypeError(f"{directory} holds a {type(model).__name__}, not a PreTrainedModel")
     if info["missing_keys"]:
         raise UnsupportedModel(
             f"{directory} lacks weights of {type(model).__name__}, which would be random: "
@@ -52,10 +49,8 @@ def load_causal_lm(directory: str) -> PreTrainedModel:
 def checkpoint_layers(model: PreTrainedModel) -> None:
     """Recompute the activations of each decoder layer in the backward pass.
 
-    A layer does so in training mode alone: its own flag is set, and what is inside it stays in evaluation mode.
-
-    Raises:
-        ValueError: The architecture has no layers that can.
+    A layer does so in training mode only, so its own flag is set; its submodules stay in evaluation mode.
+    Raises ValueError if the architecture has no such layers.
     """
     model.gradient_checkpointing_enable({"use_reentrant": False})
     for layer in decoder_layers(model):
@@ -70,16 +65,12 @@ def turn_dropout_off(config: PretrainedConfig) -> None:
 
 
 def vocabulary_size(model: PreTrainedModel) -> int:
-    """How many tokens a model knows."""
+    """The number of tokens in a model's vocabulary."""
     return int(model.config.get_text_config().vocab_size)
 
 
 def check_context(model: PreTrainedModel, max_total_sequence_length: int) -> None:
-    """Refuse rollouts longer than the positions that a model was built with.
-
-    Raises:
-        ValueError: The model's configuration has fewer positions. One that names none is not checked.
-    """
+    """Raise ValueError if the model's configuration has fewer positions. One that names none is not checked."""
     limit = max_positions(model.config)
     if limit is not None and limit[1] < max_total_sequence_length:
         name, positions = limit
@@ -90,11 +81,7 @@ def check_context(model: PreTrainedModel, max_total_sequence_length: int) -> Non
 
 
 def decoder_layers(model: nn.Module) -> list[nn.Module]:
-    """The decoder layers of a causal LM, from the first to the last.
-
-    Raises:
-        ValueError: The architecture has none that transformers marks as layers.
-    """
+    """The decoder layers of a causal LM, from first to last. Raises ValueError if transformers marks none as layers."""
     layers: list[nn.Module] = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
     if not layers:
         raise ValueError(
@@ -106,13 +93,10 @@ def decoder_layers(model: nn.Module) -> list[nn.Module]:
 
 
 def freeze_all_but_last_layers(model: nn.Module, train_last_layers: int) -> None:
-    """Leave only the parameters inside the last decoder layers trainable.
+    """Make only the parameters inside the last decoder layers trainable. Raises ValueError if the model has fewer.
 
-    Embeddings, the final norm and the output head are frozen with the layers below, so that neither the
-    gradient of the (often tied) embedding nor its optimizer state is kept.
-
-    Raises:
-        ValueError: The model has fewer layers.
+    Embeddings, final norm and output head are frozen too. So neither the gradient of the (often tied) embedding nor its
+    optimizer state takes memory.
     """
     layers = decoder_layers(model)
     if train_last_layers > len(layers):
@@ -126,29 +110,17 @@ def freeze_all_but_last_layers(model: nn.Module, train_last_layers: int) -> None
 
 
 def trainable_parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    """The parameters that the optimizer moves, by name; tied ones once."""
+    """The parameters that the optimizer trains, by name; tied ones once."""
     return ((name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad)
 
 
 def token_logprobs(
-    model: nn.Module,
-    batch: Microbatch,
-    *,
-    temperature: float,
-    entropy_gradient: bool,
+    model: nn.Module, batch: Microbatch, *, temperature: float, entropy_gradient: bool
 ) -> tuple[Tensor, Tensor]:
-    """Log-probability of each sampled token under the model, and the entropy of the policy there.
+    """Log-probability of each sampled token of a batch, and the entropy of the policy softmax(logits / temperature).
 
-    The logits become float32 before the softmax, and only at the positions that count.
-
-    Args:
-        model: A causal LM.
-        batch: The tokens, on the model's device.
-        temperature: That of sampling: the policy is softmax(logits / temperature).
-        entropy_gradient: Whether the entropy is to be differentiated.
-
-    Returns:
-        Both float32, (sequences, T), 0 where loss_mask is false; the entropy in nats.
+    Both float32, (sequences, T), 0 where loss_mask is false; the entropy in nats, with gradient if `entropy_gradient`.
+    Only logits of sampled tokens become float32. The batch is on the model's device.
     """
     logits = model(input_ids=batch.token_ids, attention_mask=batch.attention_mask, use_cache=False).logits
     trained = batch.loss_mask[:, 1:]

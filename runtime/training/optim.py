@@ -9,14 +9,13 @@ import torch
 from torch import nn
 
 from runtime.training.config import ConstantSchedule, OptimizerConfig
-from runtime.training.fsdp import whole
+from runtime.training.ranks import whole
 
 
 def adamw(parameters: Iterable[nn.Parameter], config: OptimizerConfig) -> torch.optim.AdamW:
-    """AdamW (arXiv:1711.05101) over trainable parameters; weight decay is for matrices only.
+    """AdamW (arXiv:1711.05101) over trainable parameters, with weight decay for matrices only.
 
-    Raises:
-        ValueError: There is nothing to train.
+    Raises ValueError without parameters.
     """
     trained = list(parameters)
     if not trained:
@@ -35,9 +34,9 @@ def adamw(parameters: Iterable[nn.Parameter], config: OptimizerConfig) -> torch.
 def learning_rate(step: int, config: OptimizerConfig) -> float:
     """The learning rate of a step, counted from 0.
 
-    Warm-up: lr × (step + 1) / warmup_steps while step < warmup_steps. After it constant; or, with p going
-    from 0 at the end of the warm-up to 1 at total_steps and staying there, and m = min_lr_ratio,
-    linear: lr × (1 − (1 − m) p); cosine: lr × (m + (1 − m) (1 + cos π p) / 2) (arXiv:1608.03983).
+    Warm-up: lr × (step + 1) / warmup_steps while step < warmup_steps. Then constant, linear: lr × (1 − (1 − m) p), or
+    cosine: lr × (m + (1 − m) (1 + cos π p) / 2) (arXiv:1608.03983), where m = min_lr_ratio and p goes from 0 at the end
+    of the warm-up to 1 at total_steps, and stays there.
     """
     schedule = config.schedule
     if step < schedule.warmup_steps:
@@ -50,7 +49,7 @@ def learning_rate(step: int, config: OptimizerConfig) -> float:
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    """Give all parameters of an optimizer a learning rate."""
+    """Set the learning rate of all parameters."""
     for group in optimizer.param_groups:
         group["lr"] = lr
 
@@ -58,24 +57,16 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
 def scale_and_clip_gradients(
     parameters: Iterable[nn.Parameter], *, divisor: float, max_grad_norm: float | None
 ) -> float:
-    """Divide the gradient and clip its Euclidean norm, in one pass, in place.
+    """Divide the gradient by `divisor` and clip its Euclidean norm to `max_grad_norm`, in one pass, in place.
 
-    Args:
-        parameters: Parameters whose gradients count; those without one are passed over. They may be sharded.
-        divisor: What the accumulated gradient is divided by, above 0.
-        max_grad_norm: Largest norm afterwards; None for no bound.
-
-    Returns:
-        The norm after the division and before the clip.
-
-    Raises:
-        FloatingPointError: The norm is not finite; the gradients are left as they were.
+    Parameters may be sharded; those without a gradient are skipped. Returns the norm between division and clip.
+    Raises FloatingPointError if the norm is not finite, and then leaves the gradients unchanged.
     """
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     norm = whole(torch.nn.utils.get_total_norm(gradients)).item() / divisor
     if not math.isfinite(norm):
         raise FloatingPointError(
-            f"the gradient norm is {norm}: the weights were left as they are; look at the rewards and "
+            f"the gradient norm is {norm}, and the weights are unchanged; look at the rewards and "
             "log-probabilities of this step, lower the learning rate, or compute in float32"
         )
     scale = 1 / divisor

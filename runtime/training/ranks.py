@@ -1,18 +1,26 @@
-"""One trainer process or several: who takes part, and sums over all of them."""
+"""One trainer process or several: their sums, each one's share of a chunk, and the model sharded over them.
+
+FSDP2 (arXiv:2304.11277) shards parameters, gradients and optimizer state. Gradients are summed over ranks, not
+averaged: the step divides them once, by what all ranks accumulated.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed import Store  # type: ignore[attr-defined]  # torch's own omission
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
 
 from runtime.groups import RolloutGroup
+from runtime.training.model import decoder_layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,27 +31,26 @@ class Ranks:
     world_size: int
     device: torch.device
     mesh: DeviceMesh | None
-    """The ranks that the model is sharded over; None for a process on its own."""
+    """The ranks that the model is sharded over; None for a single process."""
 
     def sum(self, values: Tensor) -> Tensor:
         """The element-wise sum over ranks. A collective: every rank must call it."""
-        if self.mesh is None:
-            return values
-        total = values.clone()
-        dist.all_reduce(total, op=dist.ReduceOp.SUM, group=self.mesh.get_group())
-        return total
+        return self._reduced(values, dist.ReduceOp.SUM)
+
+    def maximum(self, values: Tensor) -> Tensor:
+        """The element-wise maximum over ranks. A collective: every rank must call it."""
+        return self._reduced(values, dist.ReduceOp.MAX)
 
     def wait_for_all(self) -> None:
         """Return once every rank has called this."""
         if self.mesh is not None:
             dist.barrier(group=self.mesh.get_group())
 
-    def maximum(self, values: Tensor) -> Tensor:
-        """The element-wise maximum over ranks. A collective: every rank must call it."""
+    def _reduced(self, values: Tensor, op: dist.ReduceOp.RedOpType) -> Tensor:
         if self.mesh is None:
             return values
         total = values.clone()
-        dist.all_reduce(total, op=dist.ReduceOp.MAX, group=self.mesh.get_group())
+        dist.all_reduce(total, op=op, group=self.mesh.get_group())
         return total
 
 
@@ -56,11 +63,8 @@ def alone(device: str = "cpu") -> Ranks:
 def joined_ranks(rank: int, world_size: int, *, store: Store, device: str) -> Iterator[Ranks]:
     """Join the other trainer processes, and leave them at the end.
 
-    Args:
-        rank: This process, from 0.
-        world_size: How many there are.
-        store: Where they meet: the same for all, such as a TCPStore that one of them has opened.
-        device: "cpu" (gloo), or this process's GPU such as "cuda:0" (nccl).
+    store: where the processes meet, the same for all, such as a TCPStore that one of them opened.
+    device: "cpu" (gloo), or this process's GPU such as "cuda:0" (nccl).
     """
     place = torch.device(device)
     if place.type == "cuda":
@@ -74,17 +78,64 @@ def joined_ranks(rank: int, world_size: int, *, store: Store, device: str) -> It
 
 
 def share_of_rank(groups: Sequence[RolloutGroup], rank: int, world_size: int) -> list[RolloutGroup]:
-    """The groups of a chunk that one rank trains on; a group is never split, a rank may get none.
+    """The groups of a chunk that one rank trains on. A group is never split; a rank may get none.
 
-    From the group with most tokens to the one with fewest, each goes to the rank that has fewest tokens so
-    far (equal ones in order): the same on every rank, and at most 4/3 of the best balance (Graham 1969).
+    From the group with most tokens to the one with fewest, each goes to the rank with fewest tokens so far (ties in
+    order). All ranks compute the same, and the balance is at most 4/3 of the best (Graham 1969).
     """
     tokens = [sum(len(rollout.token_ids) for rollout in group.rollouts) for group in groups]
     load = [0] * world_size
     mine = []
     for index in sorted(range(len(groups)), key=lambda index: (-tokens[index], index)):
-        target = min(range(world_size), key=lambda candidate: (load[candidate], candidate))
+        target = load.index(min(load))
         load[target] += tokens[index]
         if target == rank:
             mine.append(index)
     return [groups[index] for index in sorted(mine)]
+
+
+def shard_model(model: nn.Module, precision: Literal["float32", "bfloat16"], ranks: Ranks) -> None:
+    """Shard a model in place: one unit a decoder layer, and one for the rest.
+
+    In bfloat16 the units are gathered and computed in bfloat16, while the shards, and the gradients that are reduced
+    into them, stay float32. The model is loaded alike on every rank, in float32; its shards move to the ranks' devices.
+
+    Raises ValueError if the ranks have no mesh.
+    """
+    if ranks.mesh is None:
+        raise ValueError("the ranks have no mesh to shard over: join them with joined_ranks first")
+    computed_in = torch.bfloat16 if precision == "bfloat16" else None
+    mixed_precision = MixedPrecisionPolicy(param_dtype=computed_in, reduce_dtype=torch.float32)
+    for unit in [*decoder_layers(model), model]:
+        fully_shard(unit, mesh=ranks.mesh, mp_policy=mixed_precision)
+        if not isinstance(unit, FSDPModule):
+            raise TypeError(f"fully_shard did not change {type(unit).__name__}")
+        unit.set_gradient_divide_factor(1.0)
+        # Otherwise the division becomes part of the collective, which gloo does not support.
+        unit.set_force_sum_reduction_for_comms(True)
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """The whole of a tensor that may be sharded. If it is, this is a collective: every rank must call it."""
+    if isinstance(tensor, DTensor):
+        full: Tensor = tensor.full_tensor()
+        return full
+    return tensor
+
+
+def gathered(tensors: Mapping[str, Tensor], *, keep: bool) -> dict[str, Tensor]:
+    """The whole tensors on the CPU, gathered one at a time. Without `keep` only takes part in gathering."""
+    kept = {}
+    for name, tensor in tensors.items():
+        full = whole(tensor.detach())
+        if keep:
+            kept[name] = full.cpu().contiguous()
+    return kept
+
+
+def sharded_like(whole_tensor: Tensor, target: Tensor) -> Tensor:
+    """A whole tensor, the same on every rank, cut and placed like `target`, without communication."""
+    placed = whole_tensor.to(target.device)
+    if isinstance(target, DTensor):
+        return distribute_tensor(placed, target.device_mesh, target.placements, src_data_rank=None)
+    return placed

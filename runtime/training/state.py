@@ -1,31 +1,31 @@
-"""What a trainer needs to go on exactly where it was: safetensors and JSON, no pickle.
+"""A trainer's weights as arrays, and its whole state on disk: safetensors and JSON, no pickle.
 
 A directory holds
 
     config.json          the model's configuration   } together a Hugging Face model directory
     model.safetensors    the weights, float32        }
     trainer.safetensors  AdamW's moments and steps by parameter name, the random state of torch
-    trainer.json         the version, and what the files are
+    trainer.json         the version, and the format of the files
 
-Tensors are whole, whatever the number of ranks, so that a run may go on with another number.
+Tensors are whole for any number of ranks, so that a run may resume with another number.
 Accumulated gradients of an unfinished step are not saved: its groups are trained again.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Literal
 
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from runtime.models.weights import named_weights
-from runtime.training.fsdp import gathered, sharded_like
+from runtime.models.weights import Array, mismatch, named_weights, sent_type, to_numpy
 from runtime.training.model import trainable_parameters
-from runtime.training.ranks import Ranks
-from runtime.training.weights import load_weights
+from runtime.training.ranks import Ranks, gathered, sharded_like, whole
 
 FORMAT = "evenstep trainer 1"
 MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -33,20 +33,34 @@ RANDOM_CPU = "random/cpu"
 RANDOM_DEVICE = "random/device"
 
 
+def state_numpy(model: nn.Module, dtype: Literal["float32", "bfloat16"]) -> Iterator[tuple[str, Array]]:
+    """The weights of a model by name, one whole tensor at a time; parameters in `dtype`, buffers in their own type.
+
+    For a sharded model every rank must exhaust the iterator, since each tensor is gathered on all ranks.
+    """
+    kind = torch.bfloat16 if dtype == "bfloat16" else torch.float32
+    for name, tensor in named_weights(model):
+        yield name, to_numpy(whole(tensor.detach()).to(sent_type(tensor, kind)))
+
+
+def load_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Copy whole weights, the same on every rank, into a model in place, sharded or not. Keeps its types and devices.
+
+    Raises ValueError if a name is missing or unknown, or a shape differs, and then copies nothing.
+    """
+    if reason := mismatch(model, weights):
+        raise ValueError(f"weights of another model ({reason}); load weights of the same model configuration")
+    with torch.no_grad():
+        for name, target in named_weights(model):
+            target.copy_(sharded_like(weights[name].to(target.dtype), target))
+
+
 def save_state(
     directory: Path, *, model: PreTrainedModel, optimizer: torch.optim.AdamW, version: int, ranks: Ranks
 ) -> None:
-    """Write a trainer's state. A collective: every rank must call it; rank 0 writes, and all wait for it.
+    """Write a trainer's state into an empty or new directory. A collective: every rank must call it; rank 0 writes.
 
-    Args:
-        directory: Must not exist, or be empty. Writing aside and renaming is the caller's.
-        model: The policy.
-        optimizer: Its optimizer.
-        version: Optimizer steps done.
-        ranks: The trainer's ranks.
-
-    Raises:
-        FileExistsError: The directory has files in it.
+    The caller writes aside and renames. Raises FileExistsError if the directory has files in it.
     """
     writer = ranks.rank == 0
     weights = gathered(dict(named_weights(model)), keep=writer)
@@ -55,21 +69,19 @@ def save_state(
         if writer:
             directory.mkdir(parents=True, exist_ok=True)
             if any(directory.iterdir()):
-                raise FileExistsError(f"{directory} is not empty: save into a directory of its own")
+                raise FileExistsError(f"{directory} is not empty: save into a new directory")
             model.config.save_pretrained(directory)
             save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
             save_file(moments | _random_state(ranks.device), directory / "trainer.safetensors")
             (directory / "trainer.json").write_text(json.dumps({"format": FORMAT, "version": version}) + "\n")
     finally:
-        ranks.wait_for_all()  # where the disk refuses a file too: the others would wait for ever
+        ranks.wait_for_all()  # even if the disk refuses a file: the other ranks would wait for ever
 
 
 def load_state(directory: Path, *, model: PreTrainedModel, optimizer: torch.optim.AdamW, ranks: Ranks) -> int:
-    """Read what `save_state` wrote, on every rank, into a model and its optimizer; return the version.
+    """Read the files of `save_state`, on every rank, into a model and its optimizer. Returns the version.
 
-    Raises:
-        FileNotFoundError: A file is missing.
-        ValueError: The directory is of another format, model or set of trained parameters.
+    Raises FileNotFoundError for a missing file, ValueError for another format, model or set of trained parameters.
     """
     description = json.loads((directory / "trainer.json").read_text())
     if description["format"] != FORMAT:
@@ -86,7 +98,7 @@ def load_state(directory: Path, *, model: PreTrainedModel, optimizer: torch.opti
 
 
 def _random_state(device: torch.device) -> dict[str, Tensor]:
-    """torch's random state on the CPU, and on the GPU where there is one."""
+    """torch's random state on the CPU, and on the device if that is a GPU."""
     if device.type == "cuda":
         return {RANDOM_CPU: torch.get_rng_state(), RANDOM_DEVICE: torch.cuda.get_rng_state(device)}
     return {RANDOM_CPU: torch.get_rng_state()}

@@ -1,4 +1,4 @@
-"""The metrics of one finished step, apart from the code that needs torch: the controller reads them too."""
+"""The metrics of one finished step. Imports no torch, since the controller reads them too."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 NOTHING_TRAINED_REMEDY = (
     "Raise generation.max_new_tokens (max_prompt_tokens for conversations), or set loss_fn.overlong_filtering to false"
 )
-"""What helps where overlong filtering leaves out every rollout of a step."""
+"""The remedy if overlong filtering leaves out every rollout of a step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,11 +17,10 @@ class StepMetrics:
     version: int
     """The version after the step."""
     loss: float
-    """The loss that was minimised, divided as its aggregation says."""
+    """The minimised loss, divided as its aggregation says."""
     grad_norm: float
     """Euclidean norm of the gradient before clipping."""
     lr: float
-    """Learning rate of the step."""
     kl: float
     """k3 estimate of KL(generating policy ‖ policy that trains), nats a token."""
     reference_kl: float | None
@@ -30,12 +29,12 @@ class StepMetrics:
     entropy: float
     """Nats a token."""
     clip_fraction: float
-    """Share of tokens whose gradient the clip took away; 0 by construction under `old_policy: recomputed`."""
+    """Share of tokens whose gradient the clip removed; 0 by construction under `old_policy: recomputed`."""
     importance_weight_mean: float
     """Mean of π_train / π_generation before truncation; 1 when on-policy."""
     importance_weight_max: float
     tokens: int
-    """Sampled tokens trained on; 0 where overlong filtering left every rollout out, and then the weights stayed."""
+    """Sampled tokens trained on; 0 if overlong filtering left every rollout out, and then the weights stayed."""
     sequences: int
     """Rollouts trained on."""
     masked_sequences: int

@@ -1,9 +1,9 @@
-"""What a step adds up while its chunks are trained, and the metrics made of it when it is finished."""
+"""Sums that a step collects while its chunks are trained, and the metrics made of them when it is finished."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,12 +12,11 @@ from runtime.training.ranks import Ranks
 from runtime.training.step_metrics import StepMetrics
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LossSums:
+class LossSums(NamedTuple):
     """Sums over the trained tokens of a microbatch, a chunk or a step.
 
-    Scalars, float64, on the model's device: they stay tensors until the step is finished, so that a GPU is
-    not waited for after each microbatch.
+    Scalars, float64, on the model's device. They stay tensors until the step is finished, so that no microbatch waits
+    for a GPU.
     """
 
     loss: Tensor
@@ -31,7 +30,7 @@ class LossSums:
     reference_kl: Tensor
     """Estimates of KL(policy that trains ‖ reference) as the penalty counts them; 0 without a reference."""
     clipped: Tensor
-    """Tokens whose gradient the clip took away."""
+    """Tokens whose gradient the clip removed."""
     importance_weight: Tensor
     """Importance weights π_train / π_generation before truncation."""
     importance_weight_max: Tensor
@@ -39,51 +38,40 @@ class LossSums:
 
     @staticmethod
     def zero(device: torch.device) -> LossSums:
-        """The sums of nothing."""
-        zero = torch.zeros((), dtype=torch.float64, device=device)
-        return LossSums(zero, zero, zero, zero, zero, zero, zero, zero, zero)
+        """The sums before any microbatch."""
+        return LossSums(*[torch.zeros((), dtype=torch.float64, device=device)] * 9)
 
     def plus(self, other: LossSums) -> LossSums:
         """Both together."""
-        return LossSums(
-            loss=self.loss + other.loss,
-            tokens=self.tokens + other.tokens,
-            sequences=self.sequences + other.sequences,
-            entropy=self.entropy + other.entropy,
-            kl=self.kl + other.kl,
-            reference_kl=self.reference_kl + other.reference_kl,
-            clipped=self.clipped + other.clipped,
-            importance_weight=self.importance_weight + other.importance_weight,
-            importance_weight_max=torch.maximum(self.importance_weight_max, other.importance_weight_max),
-        )
+        sums = [mine + theirs for mine, theirs in zip(self[:-1], other[:-1], strict=True)]
+        return LossSums(*[*sums, torch.maximum(self[-1], other[-1])])
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSums:
-    """Sums over the prompt groups of a chunk or a step, those that the loss masks included."""
+    """Sums over the prompt groups of a chunk or a step, including those that the loss masks."""
 
     groups: int = 0
     rollouts: int = 0
     reward: float = 0.0
-    """Rewards as the verifier gave them, before shaping."""
+    """Rewards of the verifier, before shaping."""
     staleness: int = 0
-    """version − start_weight, added up over groups."""
+    """version − start_weight, summed over groups."""
     staleness_max: int = 0
 
     def plus(self, other: GroupSums) -> GroupSums:
         """Both together."""
         return GroupSums(
-            groups=self.groups + other.groups,
-            rollouts=self.rollouts + other.rollouts,
-            reward=self.reward + other.reward,
-            staleness=self.staleness + other.staleness,
-            staleness_max=max(self.staleness_max, other.staleness_max),
+            self.groups + other.groups,
+            self.rollouts + other.rollouts,
+            self.reward + other.reward,
+            self.staleness + other.staleness,
+            max(self.staleness_max, other.staleness_max),
         )
 
 
-@dataclass(frozen=True, slots=True)
-class StepTotals:
-    """What a step added up over all its chunks and all ranks, as numbers."""
+class StepTotals(NamedTuple):
+    """The sums of a step over all its chunks and all ranks, as numbers."""
 
     loss: float
     tokens: int
@@ -93,55 +81,28 @@ class StepTotals:
     reference_kl: float
     clipped: int
     importance_weight: float
-    importance_weight_max: float
     groups: int
     rollouts: int
     reward: float
     staleness: int
+    importance_weight_max: float
     staleness_max: int
+
+
+_COUNTS = ("tokens", "sequences", "clipped", "groups", "rollouts", "staleness", "staleness_max")
 
 
 def total_over_ranks(loss: LossSums, groups: GroupSums, ranks: Ranks) -> StepTotals:
     """Add up over ranks and read the numbers off the device. A collective: every rank must call it."""
-    sums = _numbers(
-        ranks.sum,
-        ranks.device,
-        loss.loss.item(),
-        loss.tokens.item(),
-        loss.sequences.item(),
-        loss.entropy.item(),
-        loss.kl.item(),
-        loss.reference_kl.item(),
-        loss.clipped.item(),
-        loss.importance_weight.item(),
-        groups.groups,
-        groups.rollouts,
-        groups.reward,
-        groups.staleness,
-    )
-    maxima = _numbers(ranks.maximum, ranks.device, loss.importance_weight_max.item(), groups.staleness_max)
-    return StepTotals(
-        loss=sums[0],
-        tokens=round(sums[1]),
-        sequences=round(sums[2]),
-        entropy=sums[3],
-        kl=sums[4],
-        reference_kl=sums[5],
-        clipped=round(sums[6]),
-        importance_weight=sums[7],
-        importance_weight_max=maxima[0],
-        groups=round(sums[8]),
-        rollouts=round(sums[9]),
-        reward=sums[10],
-        staleness=round(sums[11]),
-        staleness_max=round(maxima[1]),
-    )
 
+    def tensors(*numbers: float) -> list[Tensor]:
+        return [torch.tensor(number, dtype=torch.float64, device=ranks.device) for number in numbers]
 
-def _numbers(reduce: Callable[[Tensor], Tensor], device: torch.device, *mine: float) -> list[float]:
-    """This rank's numbers, reduced over ranks."""
-    reduced: list[float] = reduce(torch.tensor(mine, dtype=torch.float64, device=device)).tolist()
-    return reduced
+    of_groups = tensors(groups.groups, groups.rollouts, groups.reward, groups.staleness)
+    sums = ranks.sum(torch.stack([*loss[:-1], *of_groups])).tolist()
+    maxima = ranks.maximum(torch.stack([loss.importance_weight_max, *tensors(groups.staleness_max)])).tolist()
+    totals = StepTotals(*sums, *maxima)
+    return totals._replace(**{name: round(getattr(totals, name)) for name in _COUNTS})
 
 
 def step_metrics(
@@ -154,7 +115,7 @@ def step_metrics(
     has_reference: bool,
     seconds: float,
 ) -> StepMetrics:
-    """Divide what a step added up; a step whose rollouts were all masked has zeros."""
+    """Divide the sums of a step. A step whose rollouts were all masked has zeros."""
     tokens = max(totals.tokens, 1)
     return StepMetrics(
         version=version,

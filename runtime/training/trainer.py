@@ -1,11 +1,11 @@
-"""StepTrainer: one optimizer step out of as many chunks as it takes.
+"""StepTrainer: one optimizer step from any number of chunks.
 
     accumulate(groups, version)   any number of times: adds the undivided gradient of whole prompt groups
-    finish_step()                 divides once by what the step really accumulated, clips, steps, zeroes
-    discard()                     drops what an unfinished step accumulated
+    finish_step()                 divides once, by what the step accumulated; clips, steps, zeroes
+    discard()                     drops the gradient of an unfinished step
 
-The gradient of a sum is the sum of the gradients, and nothing is divided before the end: so the update
-depends on which groups were trained, and not on how they were cut into chunks and microbatches.
+The gradient of a sum is the sum of the gradients, and nothing is divided before the end. So the update depends on the
+groups alone, not on their cut into chunks and microbatches.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from torch import Tensor, nn
 
 from runtime.groups import RolloutGroup
 from runtime.models.final import save_model_directory
-from runtime.models.weights import named_weights
+from runtime.models.weights import Array, named_weights
 from runtime.training.batching import Microbatch, empty_microbatch, microbatches, training_sequences
 from runtime.training.config import LossConfig, OptimizerConfig, PolicyConfig
-from runtime.training.fsdp import gathered, shard_model
 from runtime.training.loss import normaliser, policy_loss
 from runtime.training.model import (
     check_context,
@@ -36,30 +35,23 @@ from runtime.training.model import (
     vocabulary_size,
 )
 from runtime.training.optim import adamw, learning_rate, scale_and_clip_gradients, set_learning_rate
-from runtime.training.ranks import Ranks, alone
-from runtime.training.state import load_state, save_state
+from runtime.training.ranks import Ranks, alone, gathered, shard_model
+from runtime.training.state import load_state, save_state, state_numpy
 from runtime.training.step_metrics import StepMetrics
 from runtime.training.totals import GroupSums, LossSums, step_metrics, total_over_ranks
-from runtime.training.weights import WeightArray, state_numpy
 
 
 class StepTrainer:
-    """A policy, its optimizer, and the step under way.
+    """A policy, its optimizer, and the step in progress.
 
-    With several ranks each has a StepTrainer, and all call the same methods in the same order, each
-    `accumulate` with the rank's own share of the chunk (`share_of_rank`), which may be empty.
+    Each rank has a StepTrainer, and all call the same methods in the same order; `accumulate` gets the rank's own share
+    of the chunk (`share_of_rank`), which may be empty. `policy.threads` is set for the whole process.
 
-    Args:
-        policy: The model and its batches. Its `threads` are set for the whole process.
-        loss: The loss.
-        optimizer: AdamW and its schedule.
-        temperature: That of sampling: the policy is softmax(logits / temperature).
-        ranks: Where it runs; None: alone, on the CPU.
+    temperature: of sampling: the policy is softmax(logits / temperature).
+    ranks: None for a single process on the CPU.
 
-    Raises:
-        FileNotFoundError: `policy.model_name` is not a model directory.
-        ValueError: The model takes fewer tokens than `max_total_sequence_length`, or has fewer layers than
-            `train_last_layers`.
+    Raises FileNotFoundError if `policy.model_name` is not a model directory, ValueError if the model takes fewer tokens
+    than `max_total_sequence_length` or has fewer layers than `train_last_layers`.
     """
 
     def __init__(
@@ -72,7 +64,7 @@ class StepTrainer:
         ranks: Ranks | None = None,
     ) -> None:
         if not temperature > 0:
-            raise ValueError(f"temperature is {temperature}: the trainer needs that of sampling, above 0")
+            raise ValueError(f"temperature is {temperature}: the trainer needs the temperature of sampling, above 0")
         torch.set_num_threads(policy.threads)
         self.policy_config = policy
         self.loss_config = loss
@@ -91,29 +83,23 @@ class StepTrainer:
             freeze_all_but_last_layers(self.model, policy.train_last_layers)
         self._place(self.model)
         self.reference: nn.Module | None = None
-        """The initial model, frozen; None when nothing is paid for leaving it."""
+        """The initial model, frozen; None without a KL penalty."""
         if loss.reference_policy_kl_penalty > 0:
             self.reference = load_causal_lm(policy.model_name).requires_grad_(False)
             self._place(self.reference)
         self.optimizer = adamw((parameter for _, parameter in trainable_parameters(self.model)), optimizer)
 
-        self._loss_sums = LossSums.zero(self.ranks.device)
-        self._group_sums = GroupSums()
-        self._seconds = 0.0
+        self._loss_sums: LossSums
+        self._group_sums: GroupSums
+        self._seconds: float
+        self.discard()
 
     def accumulate(self, groups: Sequence[RolloutGroup], version: int) -> None:
-        """Add the gradient of a chunk to the step under way.
+        """Add the gradient of a chunk of whole prompt groups, possibly none, to the step.
 
-        All groups are checked before any is computed: one that is refused leaves the step as it was. After
-        any other error (memory, a lost rank) part of the chunk may have been added: `discard` the step.
-
-        Args:
-            groups: Whole prompt groups; may be empty.
-            version: The version that trains, for the staleness of the groups.
-
-        Raises:
-            ValueError: Another version than this trainer's, a group from the future, or a rollout that
-                cannot be trained on.
+        Raises ValueError for another version than this trainer's, a group from the future, or a rollout that cannot be
+        trained on. All groups are checked first, so the step is then unchanged. After any other error (memory, a lost
+        rank) part of the chunk may have been added: `discard` the step.
         """
         started = time.perf_counter()
         if version != self.version:
@@ -136,23 +122,21 @@ class StepTrainer:
     def finish_step(self) -> StepMetrics:
         """Divide the gradient, clip it, move the weights, and begin the next step.
 
-        If every rollout was masked (overlong filtering), there is no gradient: the weights and the moments
-        of AdamW stay, and the version moves all the same.
+        If every rollout was masked (overlong filtering), the gradient is empty: weights and AdamW's moments stay, and
+        the version moves anyway.
 
-        Raises:
-            RuntimeError: No group was accumulated on any rank.
-            FloatingPointError: The gradient is not finite. Nothing has moved; `discard` drops the step.
+        Raises RuntimeError if no rank accumulated a group, FloatingPointError if the gradient is not finite. Nothing
+        has moved then; `discard` drops the step.
         """
         started = time.perf_counter()
         totals = total_over_ranks(self._loss_sums, self._group_sums, self.ranks)
         if totals.groups == 0:
             raise RuntimeError(f"finish_step at version {self.version} without a group: accumulate one first")
-        dr_grpo_length = self.loss_config.dr_grpo_length or self.policy_config.max_total_sequence_length
         divisor = normaliser(
             self.loss_config.aggregation,
             tokens=totals.tokens,
             sequences=totals.sequences,
-            dr_grpo_length=dr_grpo_length,
+            dr_grpo_length=self.loss_config.dr_grpo_length or self.policy_config.max_total_sequence_length,
         )
         lr = learning_rate(self.version, self.optimizer_config)
         grad_norm = 0.0
@@ -174,30 +158,32 @@ class StepTrainer:
             has_reference=self.reference is not None,
             seconds=self._seconds + time.perf_counter() - started,
         )
-        self._begin_step()
+        self.discard()
         return metrics
 
     def discard(self) -> None:
         """Drop the accumulated gradient of an unfinished step. The weights and the version stay."""
-        self._begin_step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self._loss_sums = LossSums.zero(self.ranks.device)
+        self._group_sums = GroupSums()
+        self._seconds = 0.0
 
-    def state_numpy(self, dtype: Literal["float32", "bfloat16"] = "float32") -> dict[str, WeightArray]:
-        """The weights by name, as read-only arrays; bfloat16 as its bits in uint16 (`weights.from_numpy`).
+    def state_numpy(self, dtype: Literal["float32", "bfloat16"] = "float32") -> dict[str, Array]:
+        """The weights by name, as read-only arrays (`models.weights.to_numpy`). A collective: every rank must call it.
 
-        In float32 on the CPU they are the memory of the model itself: put them into the object store, or copy
-        them, before the next `finish_step`. A collective: every rank must call it; only rank 0 gets the
-        arrays, the others an empty dict.
+        Only rank 0 gets the arrays, the others an empty dict. In float32 on the CPU they are the model's own memory:
+        copy them, or put them into the object store, before the next `finish_step`.
         """
         return {name: array for name, array in state_numpy(self.model, dtype) if self.ranks.rank == 0}
 
     def save(self, directory: Path) -> None:
-        """Write model, optimizer, version and random state (`state.save_state`); every rank must call it."""
+        """Write model, optimizer, version and random state (`state.save_state`). Every rank must call it."""
         save_state(directory, model=self.model, optimizer=self.optimizer, version=self.version, ranks=self.ranks)
 
     def save_model(self, target: Path) -> Path:
-        """Write the policy as a Hugging Face directory (`final.save_model_directory`). Returns `target`.
+        """Write the policy as a Hugging Face directory (`final.save_model_directory`) and return `target`.
 
-        A collective: every rank must call it; rank 0 writes, and raises ModelNotSaved.
+        A collective: every rank must call it. Rank 0 writes, and raises ModelNotSaved.
         """
         writer = self.ranks.rank == 0
         weights = gathered(dict(named_weights(self.model)), keep=writer)
@@ -207,9 +193,9 @@ class StepTrainer:
         return target
 
     def load(self, directory: Path) -> None:
-        """Go on from what `save` wrote (`state.load_state`); the step under way is discarded."""
+        """Resume from the files of `save` (`state.load_state`). Discards the step in progress."""
         self.version = load_state(directory, model=self.model, optimizer=self.optimizer, ranks=self.ranks)
-        self._begin_step()
+        self.discard()
 
     def _place(self, model: nn.Module) -> None:
         if self.ranks.mesh is None:
@@ -217,14 +203,8 @@ class StepTrainer:
         else:
             shard_model(model, self.policy_config.precision, self.ranks)
 
-    def _begin_step(self) -> None:
-        self.optimizer.zero_grad(set_to_none=True)
-        self._loss_sums = LossSums.zero(self.ranks.device)
-        self._group_sums = GroupSums()
-        self._seconds = 0.0
-
     def _as_many_as_any_rank(self, batches: list[Microbatch]) -> list[Microbatch]:
-        """Fill up with empty microbatches: each pass gathers and reduces, so all ranks must make as many."""
+        """Fill up with empty microbatches: each pass is a collective, so all ranks must run the same number."""
         if self.ranks.mesh is None:
             return batches
         most = int(self.ranks.maximum(torch.tensor(len(batches), device=self.ranks.device)).item())
@@ -239,11 +219,9 @@ class StepTrainer:
                     self.reference, batch, temperature=self.temperature, entropy_gradient=False
                 )
         with self._autocast():
+            with_entropy = self.loss_config.entropy_coefficient > 0
             logprobs, entropy = token_logprobs(
-                self.model,
-                batch,
-                temperature=self.temperature,
-                entropy_gradient=self.loss_config.entropy_coefficient > 0,
+                self.model, batch, temperature=self.temperature, entropy_gradient=with_entropy
             )
         loss, sums = policy_loss(
             logprobs=logprobs,
@@ -258,7 +236,7 @@ class StepTrainer:
         return sums
 
     def _autocast(self) -> AbstractContextManager[object]:
-        # FSDP2's mixed precision computes in bfloat16 by itself.
+        # FSDP2's mixed precision computes in bfloat16 itself.
         if self.policy_config.precision == "float32" or self.ranks.mesh is not None:
             return nullcontext()
         return torch.autocast(self.ranks.device.type, dtype=torch.bfloat16)
@@ -269,7 +247,7 @@ def _sum_groups(groups: Sequence[RolloutGroup], version: int) -> GroupSums:
         if group.start_weight > version:
             raise ValueError(
                 f"prompt {group.prompt} started under version {group.start_weight}, later than the version "
-                f"{version} that trains: the weights were synced before the step was reported"
+                f"{version} that trains: its weights were synced before the step was reported"
             )
     staleness = [version - group.start_weight for group in groups]
     return GroupSums(

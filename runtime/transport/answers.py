@@ -1,19 +1,20 @@
-"""What passes between the controller and the generation workers: orders one way, answers the other.
+"""Messages between the controller, the generation workers and the trainer: orders, answers, reports, publications.
 
-Plain, small and without tensors. The rollouts themselves go through the data plane; an answer has their `row`.
+Orders and answers are plain, small and without tensors. Rollouts go through the data plane; an answer has their `row`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from fsm.events import Attempt, FailureKind
+from runtime.generation.engine import Weights
 from runtime.groups import GroupReceipt
 
 Row = Any
-"""Names one group's data in the data plane; opaque to the controller, which only hands it on."""
+"""Names one group's data in the data plane. Opaque to the controller, which only passes it on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,7 @@ class Order:
 
     attempt: Attempt
     start_weight: int
-    """The version whose weights were last synced (D2). A worker that was made anew meanwhile may run a later one."""
+    """The version whose weights were last synced (D2). A worker restarted meanwhile may run a later one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +33,11 @@ class AttemptFinished:
     attempt: Attempt
     receipt: GroupReceipt
     row: Row | None
-    """Where its data is; None where dynamic sampling filters it, and nobody will read it."""
+    """Where its data is; None if dynamic sampling filters it, so that nobody will read it."""
     busy_s: float
-    """Seconds that the worker's engine has generated since it was made."""
+    """Seconds that the worker's engine has generated since it started."""
     notice: str | None = None
-    """What a reward worker had to say meanwhile, which is of no attempt."""
+    """A reward worker's message, unrelated to the attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +48,12 @@ class AttemptFailed:
     kind: FailureKind
     error: str
     notice: str | None = None
-    """As in Finished."""
+    """As in AttemptFinished."""
 
 
 @dataclass(frozen=True, slots=True)
 class Aborted:
-    """An attempt was stopped because the controller asked for it."""
+    """The controller stopped an attempt."""
 
     attempt: Attempt
 
@@ -70,7 +71,7 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class ChunkReport:
-    """What became of a chunk."""
+    """The trainer's report of a chunk."""
 
     unreadable: tuple[Unreadable, ...]
     read_s: float
@@ -78,10 +79,37 @@ class ChunkReport:
 
 
 class WorkerLost(Exception):
-    """A generation worker died; what it was doing is lost."""
+    """A generation worker died, and its unfinished attempts are lost."""
 
     def __init__(self, worker: str, reason: str, lost: Sequence[Attempt]):
         self.worker = worker
         self.lost = tuple(lost)
-        """Attempts that it had and has not answered, in the order given to it. Of a death each is told once."""
+        """Its unanswered attempts, in the order they were given to it. Each is reported once."""
         super().__init__(f"generation worker {worker} died: {reason}")
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """A version's weights, as the trainer published them."""
+
+    version: int
+    payload: Any
+    """The backend's own: the weights, or where to join their broadcast."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The controller's record of a Publication."""
+
+    version: int
+    publication: Any
+    """A reference to it. The controller owns it and passes it on: a reference made elsewhere costs twice as much."""
+
+
+class Fetched(NamedTuple):
+    """The weights that a worker fetched."""
+
+    weights: Weights
+    """Valid until the next fetch."""
+    version: int
+    """The publication's version, or a later one that was published meanwhile, for a slow or restarted worker."""

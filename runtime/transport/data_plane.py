@@ -1,8 +1,7 @@
-"""How groups travel from the generation workers to the trainer, past the controller.
+"""How groups travel from the generation workers to the trainer, without passing through the controller.
 
-A worker puts a group and gets a row, which names it; the row goes through the controller to the trainer, which gets the
-group. Rows hold no group data. A group must outlive the worker that made it, since a worker may die while its
-groups are ready.
+A worker puts a group and gets a row, which names it. The row goes through the controller to the trainer, which gets the
+group. Rows have no group data. A group must outlive its worker, which may die while its groups are ready.
 """
 
 from __future__ import annotations
@@ -14,38 +13,34 @@ import ray
 from ray.actor import ActorHandle
 from ray.exceptions import RayError
 
-from runtime.groups import RolloutGroup
+from runtime.groups import PackedGroup, RolloutGroup, pack, unpack
 from runtime.naming import Names, start_actor
 from runtime.settings import DataPlaneConfig, TransferQueuePlaneConfig
 from runtime.transport.answers import Row
-from runtime.transport.packing import PackedGroup, pack, unpack
 
 
 class DataPlane(Protocol):
-    """A backend. It is made once and travels to every actor, so it can be pickled."""
+    """A backend. It is created once and pickled to every actor."""
 
     async def put(self, groups: Sequence[RolloutGroup]) -> list[Row]:
-        """Generation worker: hand groups over; their rows, in order."""
-        ...
+        """Generation worker: store groups; returns their rows, in order."""
 
     def get(self, rows: Sequence[Row], unneeded: Sequence[Row] = ()) -> list[RolloutGroup | str]:
-        """Trainer: the groups, in order; for one that cannot be read, why (S5). They stay until they are deleted.
+        """Trainer: the groups, in order; for an unreadable one, why (S5). They stay until they are deleted.
 
-        `unneeded` are deleted on the way, which costs less than a call for it.
+        Also deletes `unneeded`, which saves a call.
         """
-        ...
 
     def delete(self, rows: Sequence[Row]) -> None:
-        """These groups are not needed any more. Returns at once."""
-        ...
+        """Delete groups. Returns at once."""
 
 
 class GroupStore:
-    """An actor that keeps groups until they are deleted. It runs no model and no verifier, so that it lives.
+    """An actor that keeps groups until they are deleted. It runs no model and no verifier, which might kill it.
 
-    Ray carries what is small inside the calls, and what is large through its object store, where the store's arrays and
-    the trainer's are views of one copy a machine. Keeping groups here rather than a reference for each saves the
-    counting of references between four processes, which for small groups costs more than the groups.
+    Ray sends small groups inside the calls, and large ones through its object store, with one copy a machine. Keeping
+    groups here, rather than a reference to each, saves counting references between four processes, which costs more
+    than small groups themselves.
     """
 
     def __init__(self) -> None:
@@ -53,41 +48,38 @@ class GroupStore:
         self._next = 0
 
     def put(self, groups: Sequence[PackedGroup]) -> list[int]:
-        """Keep groups; returns their rows."""
+        """Keep groups. Returns their rows."""
         first, self._next = self._next, self._next + len(groups)
         rows = list(range(first, self._next))
         self._groups.update(zip(rows, groups, strict=True))
         return rows
 
     def get(self, rows: Sequence[int], unneeded: Sequence[int]) -> list[PackedGroup | None]:
-        """Groups in order; None for a row that is not here. Forgets others."""
+        """Groups in order; None for an unknown row. Forgets `unneeded`."""
         self.delete(unneeded)
         return [self._groups.get(row) for row in rows]
 
     def delete(self, rows: Sequence[int]) -> None:
-        """Forget groups."""
         for row in rows:
             self._groups.pop(row, None)
 
     def held(self) -> int:
-        """How many groups are kept."""
+        """The number of groups."""
         return len(self._groups)
 
 
 class ObjectStorePlane:
-    """Through a GroupStore, and Ray's object store."""
+    """The backend with a GroupStore and Ray's object store."""
 
     def __init__(self, store: ActorHandle[Any], read_timeout_s: float) -> None:
         self._store = store
         self._read_timeout_s = read_timeout_s
 
     async def put(self, groups: Sequence[RolloutGroup]) -> list[Row]:
-        """See DataPlane.put."""
         rows: list[Row] = await self._store.put.remote([pack(group) for group in groups])
         return rows
 
     def get(self, rows: Sequence[Row], unneeded: Sequence[Row] = ()) -> list[RolloutGroup | str]:
-        """See DataPlane.get."""
         asked: Any = self._store.get.remote(rows, unneeded)
         try:
             found: list[PackedGroup | None] = ray.get(asked, timeout=self._read_timeout_s)
@@ -99,14 +91,13 @@ class ObjectStorePlane:
         ]
 
     def delete(self, rows: Sequence[Row]) -> None:
-        """See DataPlane.delete."""
         self._store.delete.remote(rows)
 
 
 def open_data_plane(config: DataPlaneConfig, names: Names) -> tuple[DataPlane, list[ActorHandle[Any]]]:
-    """The backend of the `data_plane:` block, and the actors that it needs, which the caller ends.
+    """The backend of the `data_plane:` block, and its actors, which the caller ends.
 
-    Raises TransferQueueMissing where that is named and not installed.
+    Raises TransferQueueMissing if it is named and not installed.
     """
     if isinstance(config, TransferQueuePlaneConfig):
         from runtime.transport.transfer_queue.installed import check_transfer_queue_installed

@@ -1,18 +1,47 @@
 """How weights travel from the trainer to the generation workers.
 
-The trainer publishes a version and returns a Publication. The controller has a reference to it and reads nothing; every
-worker gets it, fetches the weights and loads them. With `object_store` a Publication holds the weights, in Ray's object
-store. `collective` (`runtime.transport.collective`) sends them: a Publication says where to join the broadcast.
+The first trainer rank publishes a version and returns a Publication. The controller holds a reference to it without
+reading it. Every worker gets the Publication, fetches the weights and loads them. With `object_store` a Publication has
+the weights, in Ray's object store. With `collective` (`runtime.transport.collective`) the trainer broadcasts them, and
+a Publication says where to join.
 """
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import ray
 
+from runtime.generation.engine import Weights
 from runtime.naming import worker_names
 from runtime.settings import CollectiveSyncConfig, Settings, gpus_everywhere
+from runtime.transport.answers import Fetched, Publication
 from runtime.transport.collective.meeting import Backend
-from runtime.transport.publication import ObjectStoreSync, WeightFetcher, WeightPublisher
+
+
+class WeightPublisher(Protocol):
+    """The trainer's side of a backend; the first rank has one."""
+
+    def publish(self, weights: Weights, version: int) -> Publication:
+        """Make weights available. The caller may overwrite them once this has returned."""
+
+
+class WeightFetcher(Protocol):
+    """A generation worker's side of a backend."""
+
+    async def fetch(self, publication: Publication) -> Fetched: ...
+
+
+class ObjectStoreSync:
+    """Both sides through Ray's object store: one copy a machine, which all its workers read without copying."""
+
+    def publish(self, weights: Weights, version: int) -> Publication:
+        """Ray copies the weights into its store, where they live as long as a reference to the Publication."""
+        return Publication(version, dict(weights))
+
+    async def fetch(self, publication: Publication) -> Fetched:
+        """Read-only arrays over the store's memory."""
+        return Fetched(publication.payload, publication.version)
 
 
 def make_publisher(settings: Settings) -> WeightPublisher:
@@ -26,7 +55,7 @@ def make_publisher(settings: Settings) -> WeightPublisher:
 
 
 def make_fetcher(settings: Settings, worker: str) -> WeightFetcher:
-    """A generation worker's side of the `weight_sync:` block; `worker` is its name."""
+    """The side of the generation worker named `worker`."""
     config = settings.weight_sync
     if isinstance(config, CollectiveSyncConfig):
         from runtime.transport.collective.receiver import CollectiveReceiver
@@ -36,13 +65,13 @@ def make_fetcher(settings: Settings, worker: str) -> WeightFetcher:
 
 
 def collective_backend(settings: Settings, config: CollectiveSyncConfig) -> Backend:
-    """What `weight_sync.backend` stands for: NCCL needs a GPU at both ends."""
+    """`weight_sync.backend`, or its default: NCCL if both ends have GPUs, else gloo."""
     if config.backend is not None:
         return config.backend
     return "nccl" if gpus_everywhere(settings) else "gloo"
 
 
 def _this_host() -> str:
-    """The address of this machine as Ray knows it: on a private cluster the loopback."""
+    """This machine's address as Ray knows it; on a private cluster the loopback."""
     address: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
     return address

@@ -12,7 +12,7 @@ from fsm.errors import ConfigError
 from runtime.launch.run import check_run
 from runtime.settings import load_settings
 from runtime.tasks.base import JudgedTask
-from runtime.tasks.load import load_task
+from runtime.tasks.data import load_task
 
 DOCUMENT = (Path(__file__).parents[2] / "docs/tasks.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"<!-- file: (\S+) -->\n```\w+\n(.*?)```", DOCUMENT, flags=re.DOTALL))

@@ -308,7 +308,7 @@ def test_over_a_run_the_records_sum_to_the_balance_sheet(sampler: str, seed: int
     last = run.it._counted  # what counts under steps that never closed
     for name in ("filtered", "dropped", "replaced", "evicted", "aborted"):
         in_records = sum(getattr(record, f"{name}_prompt_groups") for record in records)
-        assert in_records + sum(getattr(counted, name) for counted in last.values()) == getattr(tally, name), name
+        assert in_records + sum(counted.lost[name] for counted in last.values()) == getattr(tally, name), name
     assert sum(record.wall_s for record in records) == pytest.approx(records[-1].time_s)
     for record in records:
         parts = record.assembling_s + record.training_s + record.finishing_s + record.syncing_s

@@ -112,17 +112,17 @@ def test_a_missing_part_of_a_model_is_named_with_the_remedy(model: Path, missing
 
 def test_weights_that_are_a_pickle_are_not_read(model: Path) -> None:
     (model / "model.safetensors").rename(model / "pytorch_model.bin")
-    assert "pytorch_model.bin, which is a pickle and is not read" in problem_of(model)
+    assert "pytorch_model.bin, which is a pickle and therefore not read" in problem_of(model)
 
 
 def test_a_torn_download_is_told_by_its_size(model: Path) -> None:
     weights = model / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-5])
-    assert "is no whole safetensors file: it has" in problem_of(model)
+    assert "is not a complete safetensors file: it has" in problem_of(model)
     weights.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
     assert "a Git LFS pointer" in problem_of(model)
     weights.write_bytes(b"")
-    assert "is no whole safetensors file" in problem_of(model)
+    assert "is not a complete safetensors file" in problem_of(model)
     (model / "config.json").write_text("[")
     assert "cannot be read as JSON" in problem_of(model)
 

@@ -24,7 +24,7 @@ from runtime.launch.preflight import output_problems
 from runtime.models.directory import identity_of_directory
 from runtime.output.starting import alone_in, begun_in, run_id_of, starting_in, write_run_id
 from runtime.settings import load_settings
-from runtime.tasks.load import load_task
+from runtime.tasks.data import load_task
 from runtime.trace.files import next_incarnation
 from specs.scenarios.world import World
 

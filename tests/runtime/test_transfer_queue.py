@@ -142,5 +142,5 @@ def test_what_a_dead_storage_unit_held_is_unreadable_in_time_and_the_rest_is_not
     assert time.monotonic() - began < 15, "the limit is 5 s, once for all, once for each at the same time"
     lost = [one for one in found if isinstance(one, str)]
     assert len(lost) == 2
-    assert all("TransferQueue does not answer within 5 s" in reason for reason in lost)
+    assert all("TransferQueue did not answer within 5 s" in reason for reason in lost)
     assert all(same(one, groups[index]) for index, one in enumerate(found) if not isinstance(one, str))

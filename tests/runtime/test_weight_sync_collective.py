@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from fsm.errors import ConfigError
+from runtime.generation.engine import Weights
 from runtime.settings import CollectiveSyncConfig, load_settings
+from runtime.transport.answers import Fetched, Publication
 from runtime.transport.collective import bundle, meeting
 from runtime.transport.collective.group import PostBox, ProcessGroup
 from runtime.transport.collective.meeting import (
@@ -23,7 +25,6 @@ from runtime.transport.collective.meeting import (
 )
 from runtime.transport.collective.receiver import CollectiveReceiver
 from runtime.transport.collective.sender import CollectiveSender
-from runtime.transport.publication import Fetched, Publication, Weights
 from runtime.transport.weight_sync import collective_backend
 
 HOST = "127.0.0.1"

@@ -20,7 +20,7 @@ from runtime.control.ports import FleetPort, TrainerPort
 from runtime.control.pumps.rows import Rows
 from runtime.control.recorder import Recorder
 from runtime.files.unwritten import FileNotWritten
-from runtime.generation.evaluation import Evaluation
+from runtime.groups import Evaluation
 
 
 class SyncPump:

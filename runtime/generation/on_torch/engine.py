@@ -1,8 +1,8 @@
-"""An engine around any transformers causal LM with full attention: one token a step for all sequences at once.
+"""The torch engine: any transformers causal LM with full attention, one token a step for all sequences at once.
 
-A step admits waiting groups, reads their prompts (once a group: the siblings share them), decodes one token for
-every active sequence, and removes those that ended, so that a short answer frees its place at once and nothing
-waits for the longest.
+A step admits waiting groups, reads their prompts (once a group, since siblings share them), decodes one token for every
+active sequence, and removes the sequences that ended. So a short answer frees its row at once, without waiting for the
+longest.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from transformers import PreTrainedModel
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from runtime.generation.config import GenerationConfig, TorchEngineConfig
 from runtime.generation.engine import (
@@ -23,24 +24,21 @@ from runtime.generation.engine import (
     GeneratedGroup,
     GeneratedSequence,
     GroupRequest,
-    Weights,
-)
-from runtime.generation.errors import (
     PolicyNotFinite,
     RequestRefused,
+    Weights,
     WeightsMismatch,
+    check_requests,
 )
 from runtime.generation.on_torch.cached_model import CachedModel
 from runtime.generation.on_torch.sampling import sample, uniforms
-from runtime.generation.on_torch.self_check import check_computes_alike
-from runtime.generation.on_torch.supported import check_supported
-from runtime.generation.request_checks import check_requests
+from runtime.generation.on_torch.self_check import check_computes_alike, check_supported
 from runtime.models.weights import import_weights, mismatch
 
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """A request in flight. `submission` numbers the submit call that brought it."""
+    """A request in flight. `submission` is the number of its submit call."""
 
     request: GroupRequest
     submission: int
@@ -51,7 +49,7 @@ class _Group:
 
 @dataclass(slots=True, eq=False)
 class _Sequence:
-    """An active sequence. `columns` tokens of it are in the cache; `last_token` is the next one to read."""
+    """An active sequence. The cache has `columns` of its tokens; `last_token` is the next one to read."""
 
     group: _Group
     sibling: int
@@ -63,19 +61,17 @@ class _Sequence:
 
 
 class TorchEngine:
-    """The step-wise engine. It has no clock of its own: whoever owns it calls `step` while there is work.
+    """The engine, stepwise: its owner calls `step` while it has work. `loop.EngineLoop` makes it an `Engine`.
 
-    `model` becomes the engine's own: it is put into evaluation mode and its weights are overwritten by
-    `load_weights`. Not safe for use by several threads at a time.
+    It owns `model`: it puts it into evaluation mode, and `load_weights` overwrites its weights. Not thread-safe.
     """
 
     def __init__(
         self, model: PreTrainedModel, config: GenerationConfig, *, stop_token_ids: Sequence[int], version: int = 0
     ):
-        """Raises UnsupportedModel when the cache cannot serve the model as configured, RequestRefused when `config`
-        names another engine.
+        """Raises UnsupportedModel if the cache cannot serve the model, RequestRefused if `config` names another engine.
 
-        stop_token_ids: end a completion, beside those in `config`: the model's own (`runtime.models.stops`).
+        stop_token_ids: the model's own (`text.model_stop_tokens`); those of `config` are added.
         """
         if not isinstance(config.engine, TorchEngineConfig):
             raise RequestRefused(f"generation.engine.name is {config.engine.name!r}; TorchEngine needs 'torch'")
@@ -96,13 +92,13 @@ class TorchEngine:
 
     @property
     def has_work(self) -> bool:
-        """A step would do something."""
+        """Whether any request is in flight."""
         return bool(self._groups)
 
     def submit(self, requests: Sequence[GroupRequest]) -> None:
-        """Queue requests. With batching `whole` they are decoded together, and with nothing else.
+        """Queue requests. With batching `whole` they are decoded together, without any others.
 
-        Raises PromptTooLong or RequestRefused, and then none of them is queued.
+        Raises PromptTooLong or RequestRefused, and then queues none of them.
         """
         check_requests(requests, self._config, self._groups)
         for request in requests:
@@ -112,7 +108,7 @@ class TorchEngine:
         self._submissions += 1
 
     def abort(self, request_id: str) -> bool:
-        """Stop a request and free its places. False when it is not in flight."""
+        """Stop a request and free its rows. Returns False if it is not in flight."""
         group = self._groups.pop(request_id, None)
         if group is None:
             return False
@@ -124,7 +120,7 @@ class TorchEngine:
         return True
 
     def abort_all(self) -> tuple[str, ...]:
-        """Stop every request, and forget what the cache holds. Returns the ids of those that were in flight."""
+        """Stop every request and clear the cache. Returns the ids of those that were in flight."""
         aborted = tuple(self._groups)
         self._groups.clear()
         self._waiting.clear()
@@ -133,35 +129,31 @@ class TorchEngine:
         return aborted
 
     def load_weights(self, weights: Weights, version: int) -> int:
-        """Replace the weights; requests in flight keep their tokens and their cache. Returns `version`.
+        """Replace the weights and return `version`. Requests in flight keep their tokens and their cache.
 
-        Raises WeightsMismatch, and then nothing was loaded.
+        Raises WeightsMismatch, and then loads nothing.
         """
         reason = mismatch(self._policy.model, weights)
         if reason is not None:
-            raise WeightsMismatch(
-                f"weight version {version} does not fit the model of this engine, which keeps version "
-                f"{self._version}: {reason}; trainer and generation must load the same model directory"
-            )
+            raise WeightsMismatch.because(reason, version=version, kept=self._version)
         import_weights(self._policy.model, weights)
         self._version = version
         return version
 
     def health(self) -> EngineHealth:
-        """Counters since the engine was made."""
+        """Counters since the engine started."""
         return EngineHealth(
             version=self._version,
             active_sequences=len(self._rows),
             waiting_groups=len(self._waiting),
             generated_tokens=self._generated_tokens,
             busy_s=self._busy_s,
-            kv_cache_bytes=self._policy.cache.bytes,
         )
 
     def step(self) -> tuple[GeneratedGroup, ...]:
-        """Decode one token for every active sequence, waiting groups admitted first. Returns the groups that ended.
+        """Admit waiting groups, then decode one token for every active sequence. Returns the groups that ended.
 
-        Raises PolicyNotFinite; then every request has been aborted.
+        Raises PolicyNotFinite after aborting every request.
         """
         started = time.perf_counter()
         with torch.inference_mode():
@@ -171,7 +163,7 @@ class TorchEngine:
         return finished
 
     def _admit(self) -> None:
-        """Give places to waiting groups in order, each as a whole, as long as the next one fits."""
+        """Give rows to waiting groups in order, each as a whole, as long as the next one fits."""
         admitted: list[_Group] = []
         rows = len(self._rows)
         current = self._rows[0].group.submission if self._rows else None
@@ -214,7 +206,7 @@ class TorchEngine:
         )
 
     def _decode(self) -> tuple[GeneratedGroup, ...]:
-        """Read the last token of every row, sample the next, and take out the rows that ended."""
+        """Read the last token of every row, sample the next, and remove the rows that ended."""
         rows = self._rows
         logits = self._policy.decode([row.last_token for row in rows], [row.columns for row in rows])
         draws = torch.tensor([row.uniforms[len(row.tokens)] for row in rows], device=self._policy.device)
@@ -236,7 +228,7 @@ class TorchEngine:
         return tuple(finished)
 
     def _end(self, row: _Sequence) -> GeneratedGroup | None:
-        """Keep what a row became. Returns its group when it was the last of the siblings."""
+        """Keep a row's completion. Returns its group if it was the last of the siblings."""
         group = row.group
         request = group.request
         group.finished[row.sibling] = GeneratedSequence(
@@ -255,7 +247,7 @@ class TorchEngine:
         )
 
     def _remove(self, removed: list[int]) -> None:
-        """Take out rows, in ascending order, and fill their places from the end."""
+        """Remove rows, given in ascending order, and fill the holes from the end."""
         if not removed:
             return
         left = len(self._rows) - len(removed)
@@ -266,3 +258,22 @@ class TorchEngine:
         for hole, mover in zip(holes, movers, strict=True):
             self._rows[hole] = self._rows[mover]
         del self._rows[left:]
+
+
+def load_torch_engine(
+    model_directory: Path, config: GenerationConfig, *, stop_token_ids: Sequence[int], version: int = 0
+) -> TorchEngine:
+    """The engine for a Hugging Face model directory. Sets torch's number of threads for this process.
+
+    Raises the errors of TorchEngine, and transformers' OSError for a directory that is not a model.
+    """
+    if not isinstance(config.engine, TorchEngineConfig):
+        raise RequestRefused(f"generation.engine.name is {config.engine.name!r}; load_torch_engine needs 'torch'")
+    torch.set_num_threads(config.engine.threads)
+    dtypes = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+    model = AutoModelForCausalLM.from_pretrained(
+        model_directory, dtype=dtypes[config.engine.precision], local_files_only=True
+    )
+    module: torch.nn.Module = model  # transformers wraps `to` in a way that type checkers cannot follow
+    module.to(config.engine.device)
+    return TorchEngine(model, config, stop_token_ids=stop_token_ids, version=version)

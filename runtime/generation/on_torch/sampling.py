@@ -1,4 +1,4 @@
-"""Drawing the next token of many sequences at once, each with its own stream of random numbers."""
+"""Draw the next token of many sequences at once, each with its own stream of random numbers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from runtime.generation.engine import Sampling
+from runtime.generation.config import Sampling
 
 _UNIFORM_BITS = 23
 """With 23 bits, u * total < total holds after rounding to float32, for every total: no draw falls off the end."""
@@ -17,8 +17,8 @@ _UNIFORM_BITS = 23
 def uniforms(seed: int, num_generations: int, max_new_tokens: int) -> npt.NDArray[np.float32]:
     """Random numbers in [0, 1) for a group, shape (num_generations, max_new_tokens).
 
-    Row s, column t decides token t of sibling s. They are drawn ahead, so that what a sequence gets depends on its
-    seed and its place alone, not on which sequences happen to be decoded beside it.
+    Row s, column t decides token t of sibling s. They are drawn ahead, so that a sequence's numbers depend on its seed
+    and sibling alone, not on the other sequences in the batch.
     """
     bits = np.random.Generator(np.random.PCG64(seed)).integers(
         0, 1 << _UNIFORM_BITS, size=(num_generations, max_new_tokens), dtype=np.int32
@@ -32,8 +32,8 @@ def sample(
     """Draw one token for each of n sequences.
 
     logits: (n, vocabulary), any float type. options: one a sequence. uniform: (n,), float32 in [0, 1).
-    Returns token ids (n,), int64, and their log-probabilities (n,), float32, as GeneratedSequence defines them; a
-    log-probability that is not finite means that the logits were not.
+    Returns token ids (n,), int64, and their log-probabilities (n,), float32, as GeneratedSequence defines them. A
+    log-probability is not finite if the logits were not.
     """
     logits = logits.float()
     if any(option.temperature not in (0.0, 1.0) for option in options):
@@ -53,8 +53,8 @@ def sample(
 def _draw(weights: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
     """Invert the cumulative distribution of non-negative weights (n, k) at `uniform` (n,): indices (n,), int64.
 
-    `right` skips entries of weight 0, in front as well. The clamp matters only where the weights are NaN, which the
-    caller finds in the log-probabilities.
+    `right` skips entries of weight 0, leading ones too. The clamp matters only for NaN weights, which the caller finds
+    in the log-probabilities.
     """
     cumulative = weights.cumsum(dim=-1)
     target = uniform * cumulative[:, -1]
@@ -63,7 +63,7 @@ def _draw(weights: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
 
 
 def _draw_truncated(logprobs: torch.Tensor, options: Sequence[Sampling], uniform: torch.Tensor) -> torch.Tensor:
-    """As `_draw`, among the tokens that top_k and top_p of each sequence keep. The likeliest is always kept."""
+    """As `_draw`, among the tokens that each sequence's top_k and top_p keep. The likeliest is always kept."""
     vocabulary = logprobs.shape[1]
     device = logprobs.device
     top_k = torch.tensor([option.top_k or vocabulary for option in options], device=device)

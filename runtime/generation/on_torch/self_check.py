@@ -1,7 +1,7 @@
-"""Whether the torch engine computes a model as transformers do: some tokens through its cache, and in one plain pass.
+"""Which models the torch engine computes correctly: by their configuration, and by a comparison of logits.
 
-Architectures differ in what they make of a cache: some ignore it, some keep another state beside it, some count
-positions by themselves. The log-probabilities of sampling would then be those of another policy than the trained one.
+Architectures use a cache differently: some ignore it, some keep another state, some count positions themselves. The
+log-probabilities of sampling would then be those of another policy than the trained one.
 """
 
 from __future__ import annotations
@@ -11,20 +11,48 @@ import torch
 from transformers import PreTrainedModel
 
 from runtime.generation.on_torch.cached_model import CachedModel
-from runtime.models.errors import UnsupportedModel
+from runtime.models.directory import UnsupportedModel
+from runtime.models.weights import max_positions
+
+
+def check_supported(model: PreTrainedModel, tokens: int) -> None:
+    """Raise UnsupportedModel if the cache or the positions cannot serve sequences of this many tokens."""
+    text = model.config.get_text_config()
+    name = type(model).__name__
+    settings = text.to_dict()
+    window = settings.get("sliding_window")
+    kinds = set(settings.get("layer_types") or ["full_attention" if window is None else "sliding_attention"])
+    if "local" in settings.get("attention_layers", ()):  # GPT-Neo's words
+        window, kinds = settings["window_size"], {"sliding_attention"}
+    if kinds - {"full_attention", "sliding_attention"}:
+        raise UnsupportedModel(
+            f"{name} has layers of {sorted(kinds)}; the torch engine keeps keys and values of full attention only: "
+            "use generation.engine.name: vllm"
+        )
+    if "sliding_attention" in kinds and window is not None and tokens > window:
+        raise UnsupportedModel(
+            f"{name} attends to a window of {window} tokens and generation.max_prompt_tokens + max_new_tokens is "
+            f"{tokens}; lower them to {window}, or use generation.engine.name: vllm"
+        )
+    limit = max_positions(model.config)
+    if limit is not None and tokens > limit[1]:
+        raise UnsupportedModel(
+            f"{name} has {limit[1]} positions and generation.max_prompt_tokens + max_new_tokens is {tokens}; "
+            f"lower them to {limit[1]} together"
+        )
+
 
 _TOKENS = 9
-"""Of the longer of the two sequences that are tried."""
-_LIMITS = {torch.float32: 1e-3}
-"""Largest mean difference of two logits, as a share of their standard deviation: rounding makes some 1e-6 of it."""
-_LIMIT = 0.1
-"""The same for other types: rounding to bfloat16 makes some 1e-2 of it."""
+"""Length of the longer of the two test sequences."""
+_LIMIT_FLOAT32, _LIMIT = 1e-3, 0.1
+"""Largest mean difference of two logits, as a share of their standard deviation. Rounding causes 1e-6 and 1e-2."""
 
 
 def check_computes_alike(model: PreTrainedModel, tokens: int) -> None:
-    """Compare two short sequences of different lengths; `tokens`, at least 2, is the longest that will be asked for.
+    """Compare logits through the engine's cache with those of a plain forward pass, on two short sequences.
 
-    Raises UnsupportedModel where the logits differ, or where the model does not take the engine's cache at all.
+    tokens: the longest sequence that will be requested, at least 2. Raises UnsupportedModel if the logits differ, or if
+    the model does not accept the cache.
     """
     total = min(_TOKENS, tokens)
     steps = total // 2
@@ -43,7 +71,7 @@ def check_computes_alike(model: PreTrainedModel, tokens: int) -> None:
                 "use generation.engine.name: vllm, or another model"
             ) from error
         plain = [_in_one_pass(model, sequence)[-steps:] for sequence in sequences]
-    limit = _LIMITS.get(model.dtype, _LIMIT)
+    limit = _LIMIT_FLOAT32 if model.dtype == torch.float32 else _LIMIT
     for with_cache, without in zip(cached, plain, strict=True):
         # The median over positions: in bfloat16 a single token may go to another expert by rounding alone.
         difference = float(((with_cache - without).abs().mean(dim=-1) / without.std(dim=-1)).median())

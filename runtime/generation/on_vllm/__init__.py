@@ -1,1 +1,1 @@
-"""Generation with vLLM."""
+"""The engine on vLLM (an extra). `setup` maps the configuration to vLLM's arguments; `engine` runs vLLM."""

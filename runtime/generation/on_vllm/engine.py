@@ -1,16 +1,16 @@
 """vLLM's asynchronous engine as an Engine.
 
 Consumes: submitted requests; weights.
-Waits for: vLLM, which generates in processes of its own.
+Waits for: vLLM, which generates in its own processes.
 Unblocked by: the end of a group's last sibling.
 Produces: one resolved future a request.
 
-Weights reach vLLM as safetensors files in shared memory, in the names of the model directory, so every rank reads
-its part, and vLLM repacks it as at its start. Meanwhile its scheduler is paused: what it has computed stays, and the
-requests in flight go on with the new weights. vLLM itself labels every token with the version that sampled it.
+Weights reach vLLM as safetensors files in shared memory, under the names of the model directory. Every rank reads its
+part and vLLM repacks it as at its start. vLLM's scheduler is paused meanwhile: it keeps its cache, and the requests in
+flight continue with the new weights. vLLM labels every token with the version that sampled it.
 
-Siblings share their prompt's keys and values through vLLM's prefix cache. It outlives a load, so each request is
-salted with the number of loads before it: none finds a prefix that older weights computed.
+Siblings share their prompt's keys and values through vLLM's prefix cache. The cache outlives a load, so each request is
+salted with the number of loads so far: no request finds a prefix that older weights computed.
 """
 
 from __future__ import annotations
@@ -33,34 +33,29 @@ import torch
 from safetensors.torch import save_file
 from transformers import PreTrainedModel
 
-from runtime.generation.config import GenerationConfig, VllmEngineConfig
+from runtime.generation.config import GenerationConfig, Sampling, VllmEngineConfig
 from runtime.generation.engine import (
     EngineHealth,
     GeneratedGroup,
     GeneratedSequence,
-    GroupRequest,
-    Sampling,
-    Weights,
-)
-from runtime.generation.errors import (
     GenerationAborted,
+    GroupRequest,
     PolicyNotFinite,
     RequestRefused,
+    Weights,
     WeightsMismatch,
+    check_requests,
 )
 from runtime.generation.on_vllm.setup import (
     check_measurable,
     check_vllm_installed,
     engine_args,
-    kv_cache_bytes,
     logprobs_mode,
     sampling_params,
     set_environment,
 )
-from runtime.generation.request_checks import check_requests
-from runtime.models.errors import UnsupportedModel
-from runtime.models.skeleton import model_without_memory
-from runtime.models.weights import as_in_files, mismatch
+from runtime.models.directory import UnsupportedModel
+from runtime.models.weights import as_in_files, mismatch, model_without_memory
 
 if TYPE_CHECKING:
     from vllm import CompletionOutput, RequestOutput
@@ -68,14 +63,14 @@ if TYPE_CHECKING:
 
 _SHARED_MEMORY = Path("/dev/shm")
 _RELOADED = 0.05
-"""How far log-probabilities may move by a reload of the same weights: rounding, should vLLM sum in another order."""
+"""How much log-probabilities may change by a reload of the same weights, if vLLM sums in another order."""
 _SHUTDOWN_S = 30.0
-"""How long vLLM's processes may take to end before they are killed."""
+"""Deadline for vLLM's processes to end before they are killed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _InFlight:
-    """A request that vLLM has. `task` waits for vLLM, `future` is what the caller awaits."""
+    """A request in vLLM. `task` waits for vLLM, the caller awaits `future`."""
 
     request: GroupRequest
     start_weight: int
@@ -84,15 +79,14 @@ class _InFlight:
 
 
 class VllmEngine:
-    """`Engine` over vLLM. Enter it (`async with`) to start vLLM; leaving aborts what is in flight and ends vLLM."""
+    """`Engine` over vLLM. Enter it (`async with`) to start vLLM; leaving it aborts requests in flight and ends vLLM."""
 
     def __init__(
         self, model_directory: Path, config: GenerationConfig, *, stop_token_ids: Sequence[int], version: int = 0
     ):
-        """Raises VllmMissing where it is not installed, and RequestRefused when `config` names another engine or
-        samples in a way whose log-probabilities vLLM cannot report.
+        """Raises VllmMissing, or RequestRefused if `config` names another engine or sampling that vLLM cannot measure.
 
-        stop_token_ids: end a completion, beside those in `config`: the model's own (`runtime.models.stops`).
+        stop_token_ids: the model's own (`text.model_stop_tokens`); those of `config` are added.
         """
         if not isinstance(config.engine, VllmEngineConfig):
             raise RequestRefused(f"generation.engine.name is {config.engine.name!r}; VllmEngine needs 'vllm'")
@@ -114,7 +108,7 @@ class VllmEngine:
     async def __aenter__(self) -> Self:
         """Blocks the event loop for the 10 to 30 s that vLLM takes to start.
 
-        Raises UnsupportedModel where vLLM refuses the model, or computes another one once it has reloaded it.
+        Raises UnsupportedModel if vLLM refuses the model, or computes something else after reloading it.
         """
         set_environment(self._engine_config)
         from vllm.v1.engine.async_llm import AsyncLLM
@@ -125,10 +119,9 @@ class VllmEngine:
         except ValueError as error:
             raise UnsupportedModel(f"vLLM refuses {self._directory} as configured: {error}") from error
         self._llm = AsyncLLM.from_vllm_config(settings, disable_log_stats=True)
-        # vLLM tells the requests that it has registered when it dies, but not those on their way in.
+        # When vLLM dies, it fails its registered requests, but not those that it is still receiving.
         dead = self._llm.dead_error
         self._llm.output_handler.add_done_callback(lambda _: self._fail_all(dead))
-        self._kv_cache_bytes = kv_cache_bytes(settings)
         try:
             await self._llm.update_weight_version(str(self._version))
             await self._check_reload()
@@ -152,14 +145,13 @@ class VllmEngine:
         del self._llm
 
     def submit(self, requests: Sequence[GroupRequest]) -> list[asyncio.Future[GeneratedGroup]]:
-        """See Engine.submit. Sibling k of a request draws with seed + k."""
+        """Sibling k of a request draws with seed + k."""
         check_requests(requests, self._config, self._in_flight)
         for request in requests:
             check_measurable(request, self._logprobs_mode)
         return [self._start(request) for request in requests]
 
     def abort(self, request_id: str) -> bool:
-        """See Engine.abort. Whoever awaits the request gets GenerationAborted."""
         entry = self._in_flight.get(request_id)
         if entry is None:
             return False
@@ -167,17 +159,14 @@ class VllmEngine:
         return True
 
     async def load_weights(self, weights: Weights, version: int) -> int:
-        """See Engine.load_weights. One load at a time.
+        """Call it for one load at a time.
 
-        When vLLM fails in the middle of it, that is raised, nobody knows what it would run, and it stays paused: all
-        requests in flight fail with the same error, and the engine can only be left.
+        If vLLM fails during a load, its weights are undefined and it stays paused: all requests in flight fail with the
+        same error, and the engine can only be left.
         """
         reason = mismatch(self._reference, weights)
         if reason is not None:
-            raise WeightsMismatch(
-                f"weight version {version} does not fit the model of this engine, which keeps version "
-                f"{self._version}: {reason}; trainer and generation must load the same model directory"
-            )
+            raise WeightsMismatch.because(reason, version=version, kept=self._version)
         with tempfile.TemporaryDirectory(prefix="evenstep-weights-", dir=_scratch(weights)) as directory:
             await asyncio.to_thread(write_for_vllm, self._reference, weights, Path(directory))
             try:
@@ -188,7 +177,7 @@ class VllmEngine:
         return self._version
 
     def health(self) -> EngineHealth:
-        """See Engine.health. `generated_tokens` counts groups that finished. Raises vLLM's error when it has died."""
+        """`generated_tokens` counts finished groups. Raises vLLM's error if vLLM has died."""
         if self._llm.errored:
             raise self._llm.dead_error
         unfinished = self._llm.get_num_unfinished_requests()
@@ -200,7 +189,6 @@ class VllmEngine:
             waiting_groups=self._waiting_groups(unfinished - active),
             generated_tokens=self._generated_tokens,
             busy_s=self._busy_s + busy,
-            kv_cache_bytes=self._kv_cache_bytes,
         )
 
     def _start(self, request: GroupRequest) -> asyncio.Future[GeneratedGroup]:
@@ -216,12 +204,11 @@ class VllmEngine:
         prompt = {"prompt_token_ids": request.prompt_token_ids.tolist(), "cache_salt": str(self._loads)}
         output: RequestOutput
         async for output in self._llm.generate(prompt, sampling_params(request, self._stop), request.request_id):
-            # There is just one: the group when all of it is there.
-            return _group(request, start_weight, output.outputs, self._stop)
+            return _group(request, start_weight, output.outputs, self._stop)  # the one output has the whole group
         raise GenerationAborted(request.request_id)
 
     def _ended(self, entry: _InFlight, task: asyncio.Task[GeneratedGroup]) -> None:
-        """Hand on how a request ended by itself; who cancelled its task has told its caller."""
+        """Give a request's result or error to its caller. `_stop_with` does that for a cancelled task."""
         if task.cancelled():
             return
         error = task.exception()
@@ -241,7 +228,7 @@ class VllmEngine:
             self._stop_with(entry, error)
 
     def _stop_with(self, entry: _InFlight, error: BaseException) -> None:
-        entry.task.cancel()  # upon which vLLM aborts the request
+        entry.task.cancel()  # vLLM then aborts the request
         self._remove(entry)
         _fail(entry.future, error)
 
@@ -256,15 +243,14 @@ class VllmEngine:
         await self._llm.pause_generation(mode="keep", clear_cache=False)
         await self._llm.collective_rpc("reload_weights", kwargs={"weights_path": directory})
         await self._llm.update_weight_version(str(version))
-        # What is submitted from here on starts under what vLLM says it runs.
-        self._version = int(await self._llm.get_weight_version())
+        self._version = int(await self._llm.get_weight_version())  # requests submitted from here on start under it
         self._loads += 1
         await self._llm.resume_generation()
 
     async def _check_reload(self) -> None:
-        """Reload the weights that vLLM has just loaded, as every sync will: it must compute the same after that.
+        """Reload the weights that vLLM has just loaded, as every sync will, and check that it computes the same.
 
-        It does not for every architecture and platform: mixtures of experts come out wrong on a CPU (vLLM 0.32).
+        Not every architecture and platform passes: mixtures of experts are wrong on a CPU (vLLM 0.32).
         """
         before = await self._likeliest()
         await self._unless_dead(self._replace_weights(str(self._directory), self._version))
@@ -272,8 +258,9 @@ class VllmEngine:
         if not np.allclose(before, after, rtol=0, atol=_RELOADED):
             raise UnsupportedModel(
                 f"vLLM computes something else after reloading the weights of {type(self._reference).__name__}: the "
-                f"likeliest tokens after four prompts had log-probabilities {_rounded(before)}, and then "
-                f"{_rounded(after)}. No sync would arrive; use generation.engine.name: torch, or another model"
+                f"likeliest tokens after four prompts had log-probabilities {before.astype(float).round(2).tolist()}, "
+                f"and then {after.astype(float).round(2).tolist()}. Syncs would not work; use generation.engine.name: "
+                "torch, or another model"
             )
 
     async def _likeliest(self) -> npt.NDArray[np.float32]:
@@ -290,7 +277,7 @@ class VllmEngine:
         return np.array(found)
 
     async def _unless_dead(self, call: Coroutine[Any, Any, None]) -> None:
-        """Wait for calls to vLLM, which would never be answered if it died meanwhile. Raises its error then."""
+        """Wait for a call to vLLM. If vLLM dies, the call never returns, and this raises vLLM's error."""
         task = asyncio.create_task(call)
         try:
             await asyncio.wait({task, self._llm.output_handler}, return_when=asyncio.FIRST_COMPLETED)
@@ -301,7 +288,7 @@ class VllmEngine:
             task.cancel()
 
     def _waiting_groups(self, sequences: int) -> int:
-        """How many of the newest groups wait as a whole, when this many sequences wait. vLLM admits in order."""
+        """How many of the newest groups wait as a whole if this many sequences wait. vLLM admits in order."""
         groups = 0
         for entry in reversed(self._in_flight.values()):
             sequences -= entry.request.num_generations
@@ -319,7 +306,7 @@ def _group(
     sequences = tuple(_sequence(output, stop) for output in outputs)
     if not all(np.isfinite(sequence.logprobs).all() for sequence in sequences):
         raise PolicyNotFinite(end_weight, (request.request_id,))
-    copies = request.num_generations // len(sequences)  # of the one sibling of greedy decoding
+    copies = request.num_generations // len(sequences)  # greedy decoding returns one sibling
     return GeneratedGroup(request.request_id, sequences * copies, start_weight, end_weight)
 
 
@@ -327,12 +314,8 @@ def _sequence(output: CompletionOutput, stop: Sequence[int]) -> GeneratedSequenc
     token_ids = np.array(output.token_ids, dtype=np.int32)
     logprobs = np.array(output.logprobs.logprobs, dtype=np.float32)
     assert len(token_ids) == len(logprobs), "logprobs=0 means one a token"
-    # Not vLLM's finish_reason, which is "length" for a stop token at the limit.
+    # vLLM's finish_reason would be "length" for a stop token at the limit.
     return GeneratedSequence(token_ids, logprobs, finished=int(token_ids[-1]) in stop)
-
-
-def _rounded(logprobs: npt.NDArray[np.float32]) -> list[float]:
-    return [round(float(logprob), 2) for logprob in logprobs]
 
 
 def _fail(future: asyncio.Future[GeneratedGroup], error: BaseException) -> None:
@@ -341,7 +324,7 @@ def _fail(future: asyncio.Future[GeneratedGroup], error: BaseException) -> None:
 
 
 def _scratch(weights: Weights) -> Path | None:
-    """Shared memory where it has room for these weights, else None, tempfile's own choice."""
+    """Shared memory if it has room for these weights, else None: tempfile's default."""
     if not _SHARED_MEMORY.is_dir():
         return None
     room = shutil.disk_usage(_SHARED_MEMORY).free
@@ -349,9 +332,9 @@ def _scratch(weights: Weights) -> Path | None:
 
 
 def write_for_vllm(reference: PreTrainedModel, weights: Weights, directory: Path) -> None:
-    """Files as vLLM reads them, under the names of the model directory; one a weight, so that few are copied at a time.
+    """Write files as vLLM reads them, under the names of the model directory.
 
-    `reference` is the model of these weights, for its names and shapes.
+    One file a weight, so that few weights are copied at a time. `reference` is the model, for its names and shapes.
     """
     tensors = {name: _tensor(array) for name, array in weights.items()}
     for number, (name, tensor) in enumerate(as_in_files(reference, tensors).items()):
@@ -359,8 +342,8 @@ def write_for_vllm(reference: PreTrainedModel, weights: Weights, directory: Path
 
 
 def _tensor(array: npt.NDArray[np.generic]) -> torch.Tensor:
-    """Over the array's own memory, and valid as long as the array is. It may be read-only: nothing may write to it."""
-    # torch.from_numpy warns of a read-only array, and a copy of all weights at a time is too much.
+    """A tensor over the array's memory, valid as long as the array is. Never write to it: it may be read-only."""
+    # torch.from_numpy warns about read-only arrays, and copying all weights at once takes too much memory.
     memory = np.ctypeslib.as_array((ctypes.c_uint8 * array.nbytes).from_address(array.ctypes.data))
     tensor = torch.from_numpy(memory.view(array.dtype).reshape(array.shape))
     return tensor.view(torch.bfloat16) if tensor.dtype == torch.uint16 else tensor

@@ -1,26 +1,26 @@
-"""Verdicts of users' code, in processes that can be killed.
+"""Verdicts of users' code, in processes that can be killed. Start with `pool`.
 
-Users' code may hang, exit, crash, print and start threads. A fault costs the verdict that was being made, and no
-other; for that it must be known whose fault it was.
+    wire     messages between the pool and its processes
+    clues    evidence that a process left when it ended or hung: thread, file, line
+    process  the program of one process; it imports the standard library alone
+    handle   one process, seen from the pool
+    pool     VerdictPool: hands out cases, enforces deadlines, finds the verdict at fault
+    tryout   a judge tried on a few cases before a run
 
-- A process has a fixed number of threads, each with one verdict. One thread: it is the main thread, where
-  `signal.alarm` works. More: none of them is.
-- A verdict past its deadline is at fault if the others of its process go on, which a heartbeat shows.
-- A process that ends leaves evidence where it can: faulthandler names the thread that crashed, and os._exit the one
-  that called it. Without evidence, and where no other verdict was there, the only one is at fault.
-- A process without a heartbeat has a thread that keeps the interpreter to itself, as a runaway regular expression
-  does: the one that uses the CPU.
-- Where that tells nothing, all of its verdicts are made again in company half as large, until one is alone.
+Users' code may hang, exit, crash, print and start threads. A fault costs the verdict that caused it and no other, so
+the pool must find out which verdict that was:
 
-What a neighbour's fault has interrupted is made again, with its whole time.
+- A process has a fixed number of threads, each with one verdict. A single thread is the main thread, where
+  `signal.alarm` works; of several none is.
+- A verdict past its deadline is at fault if the others of its process continue, which a heartbeat shows.
+- A process that ends leaves evidence if it can: faulthandler names the thread that crashed, os._exit the thread that
+  called it. Without evidence a verdict that was alone in its process is at fault.
+- A process without a heartbeat has a thread that holds the interpreter, as a runaway regular expression does: the
+  thread that uses the CPU is at fault.
+- If none of this names a verdict, all of the process are retried, half as many together, until one is alone.
 
-Pools of other packages (concurrent.futures, pebble) have one task a process, so that a hundred verdicts which wait for
-a judge would be a hundred interpreters; and they import the main module again, which in Ray's workers is Ray.
+A verdict that was interrupted by another's fault is retried with its whole deadline.
 
-wire     messages between the pool and its processes
-process  what runs in a process
-handle   one process, seen from the pool
-clues    what a process that ended or hangs has left: thread, file, line
-pool     VerdictPool: hands cases out, keeps deadlines, finds out whose fault it was
-tryout   a judge tried on a few cases before a run
+Pools of other packages (concurrent.futures, pebble) run one task a process, so a hundred verdicts that wait for a
+service would need a hundred interpreters. They also import the main module again, which in Ray's workers is Ray.
 """

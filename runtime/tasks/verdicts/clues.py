@@ -1,7 +1,7 @@
-"""What a process of verdicts has left when it ended, or leaves when it is asked: which thread, which file and line.
+"""Evidence of a verdict process, left when it ended or written on request: thread, file and line.
 
-The clues are text, as faulthandler writes it: a line a thread (`Thread 0x00007f… (most recent call first):`), its
-frames under it; `Current thread` for the one that crashed.
+Clues are text in faulthandler's format: a line a thread (`Thread 0x00007f… (most recent call first):`) with its frames
+under it, and `Current thread` for the one that crashed.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ class Culprit:
 
 
 def is_of_users(filename: str) -> bool:
-    """A file is neither of Python, nor of an installed package, nor of this one."""
+    """Whether a file belongs neither to Python, nor to an installed package, nor to this one."""
     return not filename.startswith(("<", _OWN, *_LIBRARIES))
 
 
 def who_ended_it(clues: str) -> Culprit | None:
-    """The thread at fault, if the process left word."""
+    """The thread that ended the process, if the clues name one."""
     if exited := _EXITED.search(clues):
         return Culprit(int(exited[1], 16), f"called os._exit ({exited[2]})")
     fatal, crashed = _FATAL.search(clues), _CRASHED.search(clues)
     if fatal is None or crashed is None:
         return None
     thread = int(crashed[1], 16)
-    return Culprit(thread, f"crashed: {fatal[1]}{in_brackets(where_thread_is(clues, thread))}")
+    return Culprit(thread, f"crashed: {fatal[1]}{place_of(clues, thread)}")
 
 
-def where_thread_is(clues: str, thread: int) -> str | None:
-    """File, line and function of users' code in which a thread is, else of whichever code it is in."""
+def place_of(clues: str, thread: int) -> str:
+    """` (file:line in function)` of a thread's innermost frame, preferably in users' code; "" if unknown."""
     lines = iter(clues.splitlines())
     frames: list[tuple[str, str, str]] = []
     for line in lines:
@@ -57,11 +57,6 @@ def where_thread_is(clues: str, thread: int) -> str | None:
                     break
                 frames.append((frame[1], frame[2], frame[3]))
     if not frames:
-        return None
+        return ""
     filename, number, function = next((frame for frame in frames if is_of_users(frame[0])), frames[0])
-    return f"{filename}:{number} in {function}"
-
-
-def in_brackets(where: str | None) -> str:
-    """As the end of a sentence, or nothing."""
-    return "" if where is None else f" ({where})"
+    return f" ({filename}:{number} in {function})"

@@ -1,4 +1,4 @@
-"""One process of verdicts, seen from the pool that made it."""
+"""One verdict process, seen from the pool that started it."""
 
 from __future__ import annotations
 
@@ -15,47 +15,45 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from runtime.tasks.base import VerdictFault
-from runtime.tasks.judges import Judge, Verdict
+from runtime.tasks.base import Judge, Verdict, VerdictFault
 from runtime.tasks.verdicts.process import DUMP_SIGNAL
 from runtime.tasks.verdicts.wire import pack_case, read_message
 
 _DUMP_S = 0.3
 """How long a process may take to write its stacks."""
 _END_S = 1.0
-"""How long a process may take from the end of its connection to its own."""
+"""How long a process may take to end after its connection has."""
 
 
 @dataclass(eq=False, slots=True)
 class Asked:
-    """A case, from the call that asks for its verdict to the answer."""
+    """A case whose verdict the pool was asked for and has not answered."""
 
     number: int
     packed: bytes
-    """The case, as it is sent."""
     answer: asyncio.Future[Verdict | VerdictFault]
     company: int
-    """How many verdicts, this one included, its process may have at a time: fewer after a fault of one unknown."""
+    """Most verdicts, this one included, that its process may have at a time; fewer after an unexplained fault."""
     sent_s: float = 0.0
-    """When it was last sent to a process, on the loop's clock."""
+    """Time it was last sent to a process, on the loop's clock."""
     thread: int | None = None
-    """The thread that makes it, once it has begun."""
+    """The thread that rates it, once it has begun."""
     tid: int = 0
-    """The same, as the system counts."""
+    """The operating system's id of that thread."""
     cpu_s: float = 0.0
-    """CPU time of that thread when the process was first found without a heartbeat."""
+    """CPU time of that thread when the heartbeat was first missed."""
     interrupted: int = 0
-    """How often its process ended through no fault that is known to be its own."""
+    """How often its process ended without evidence that this case was at fault."""
 
 
 @dataclass(eq=False)
 class Handle:
-    """A process. It opens the judge first, and is `opened` then."""
+    """A process. It opens the judge first; then it is `opened`."""
 
     process: subprocess.Popen[bytes]
     began_s: float
     heard_s: float
-    """When it last sent anything, on the loop's clock."""
+    """Time of its last message, on the loop's clock."""
     writer: asyncio.StreamWriter
     clues_fd: int
     opened: bool = False
@@ -63,27 +61,26 @@ class Handle:
     refused: str | None = None
     """Why the judge cannot be opened."""
     deaf_since_s: float | None = None
-    """When it was found without a heartbeat."""
+    """Time its heartbeat was first missed."""
     retiring: bool = False
-    """It gets no more cases, and ends with its last."""
+    """It gets no more cases, and ends after its last."""
     killed: bool = False
     asked: dict[int, Asked] = field(default_factory=dict)
-    """What it has, by number."""
+    """Its unanswered cases, by number."""
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     @property
     def clues(self) -> str:
-        """What it has left so far."""
+        """Everything in its clues file."""
         return os.pread(self.clues_fd, 1 << 20, 0).decode("utf-8", "replace")
 
     def send(self, asked: Asked, now_s: float) -> None:
-        """Have a case rated."""
         asked.sent_s, asked.thread = now_s, None
         self.asked[asked.number] = asked
         self.writer.write(asked.packed)
 
     async def dump(self) -> str:
-        """Have it write the stacks of its threads; all clues then."""
+        """Make it write the stacks of its threads; returns all its clues."""
         before = len(self.clues)
         with suppress(ProcessLookupError):
             self.process.send_signal(DUMP_SIGNAL)
@@ -96,7 +93,7 @@ class Handle:
         return self.clues
 
     def cpu_s(self, tid: int) -> float | None:
-        """CPU time of one of its threads; None where the system does not tell."""
+        """CPU time of one of its threads; None if the system does not tell."""
         try:
             fields = Path(f"/proc/{self.process.pid}/task/{tid}/stat").read_text().rpartition(")")[2].split()
         except OSError:
@@ -104,7 +101,7 @@ class Handle:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def kill(self) -> None:
-        """End it, with what it has started in its own session. Once: its number may be another's after that."""
+        """Kill it with its session, once: afterwards another process may have its pid."""
         if self.killed:
             return
         self.killed = True
@@ -115,11 +112,11 @@ class Handle:
         self.writer.close()
 
     def ended(self) -> bool:
-        """It is gone, and the system has been asked for its exit code."""
+        """Whether it is gone; collects its exit code."""
         return self.process.poll() is not None
 
     async def how_it_ended(self) -> str:
-        """As in "ended its process with exit code 3". Waits for a moment: the socket closes before a process ends."""
+        """Such as "ended its process with exit code 3". Waits a moment: the socket closes before the process ends."""
         until_s = time.monotonic() + _END_S
         while not self.ended() and time.monotonic() < until_s:
             await asyncio.sleep(0.01)
@@ -131,25 +128,21 @@ class Handle:
         return f"ended its process with exit code {code}"
 
     def release(self) -> None:
-        """It has ended: close what is left of it."""
         os.close(self.clues_fd)
 
 
 class Listener(Protocol):
-    """The pool, as far as a process is concerned."""
+    """What a handle calls in its pool."""
 
-    def heard(self, handle: Handle, message: dict[str, Any]) -> None:
-        """A message has come."""
+    def heard(self, handle: Handle, message: dict[str, Any]) -> None: ...
 
-    def ended(self, handle: Handle) -> None:
-        """No more messages come."""
+    def ended(self, handle: Handle) -> None: ...
 
-    def printed(self, part: bytes) -> None:
-        """Users' code has written to its output."""
+    def printed(self, part: bytes) -> None: ...
 
 
 async def start(judge: Judge, threads: int, listener: Listener) -> Handle:
-    """A process that opens the judge. Raises OSError where none can be started."""
+    """Start a process that opens the judge. Raises OSError if it cannot be started."""
     ours, theirs = socket.socketpair()
     output, their_output = os.pipe()
     with tempfile.TemporaryFile() as file:
@@ -187,7 +180,7 @@ async def start(judge: Judge, threads: int, listener: Listener) -> Handle:
 
 
 async def _listen(handle: Handle, reader: asyncio.StreamReader, listener: Listener) -> None:
-    """Until the process is gone, or sends what is no message."""
+    """Read messages until the process is gone or sends something else."""
     while True:
         try:
             message = await read_message(reader)
@@ -198,7 +191,7 @@ async def _listen(handle: Handle, reader: asyncio.StreamReader, listener: Listen
 
 
 async def _drain(output: int, listener: Listener) -> None:
-    """Read all that users' code prints, so that it never waits for a reader."""
+    """Read the output of users' code, so that printing never blocks it."""
     with os.fdopen(output, "rb", buffering=0) as pipe:
         reader = asyncio.StreamReader()
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(

@@ -1,4 +1,4 @@
-"""VerdictPool: verdicts of users' code, made in processes that can be killed, each fault charged to its own verdict."""
+"""VerdictPool: verdicts of users' code, in processes that can be killed; each fault costs only its own verdict."""
 
 from __future__ import annotations
 
@@ -8,23 +8,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from runtime.tasks.base import VerdictFault
-from runtime.tasks.judges import Judge, Verdict
-from runtime.tasks.verdicts.clues import in_brackets, where_thread_is, who_ended_it
+from runtime.tasks.base import Judge, Verdict, VerdictFault
+from runtime.tasks.verdicts.clues import place_of, who_ended_it
 from runtime.tasks.verdicts.handle import Asked, Handle, start
 from runtime.tasks.verdicts.process import HEARTBEAT_S
 from runtime.tasks.verdicts.wire import pack_case
 
 DEAF_S = 5.0
-"""So long without a heartbeat, a process is watched; so long again, and its verdicts are made elsewhere."""
+"""After this long without a heartbeat a process is watched; after as long again its verdicts are retried elsewhere."""
 LOADING_S = 60.0
-"""Loading a judge has at least so long, however short the deadline of its verdicts is."""
+"""Shortest deadline for loading a judge, for any deadline of its verdicts."""
 STARTS = 3
-"""So often in a row a process may end while it loads the judge, before those who wait are told."""
+"""How often in a row a process may end while it loads the judge before all waiting cases fail."""
 INTERRUPTED = 8
-"""So often a verdict is interrupted by faults of others before it is made alone."""
+"""How often a verdict is interrupted by faults of others before it is retried alone."""
 SHOWN_BYTES = 2000
-"""Of what users' code prints, so much is kept."""
+"""How much of the output of users' code is kept."""
 _TICK_S = 0.25
 _STALLED_S = 2.0
 _CLOSE_S = 2.0
@@ -32,15 +31,14 @@ _CLOSE_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class PoolSize:
-    """How many verdicts are made at a time, and in how many processes."""
+    """The number of processes, and of threads in each."""
 
     processes: int
     threads: int
-    """Of each process."""
 
 
 class VerdictPool:
-    """Makes its processes when the first case comes, and a new one for each that is lost. Lives on one loop."""
+    """Starts its processes with the first case, and a new one for each that is lost. For use on one event loop."""
 
     def __init__(self, judge: Judge, size: PoolSize, timeout_s: float) -> None:
         self._judge = judge
@@ -48,31 +46,30 @@ class VerdictPool:
         self._timeout_s = timeout_s
         self._loading_s = max(timeout_s, LOADING_S)
         self._queue: deque[Asked] = deque()
-        """Not sent to a process."""
+        """Cases not yet sent to a process."""
         self._handles: list[Handle] = []
-        """Processes that take cases, or open the judge."""
+        """Processes that take cases, or are opening the judge."""
         self._starting = 0
         self._draining: list[Handle] = []
-        """Processes in which a verdict hangs, and others are still being made."""
+        """Processes in which a verdict hangs while others continue."""
         self._dying: list[Handle] = []
-        """Killed, and not gone."""
+        """Processes that were killed and have not ended."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._ticker: asyncio.Task[None] | None = None
         self._asked = 0
         self._failed_starts = 0
-        """In a row."""
         self._printed = b""
-        self._told = False
+        self._reported = False
 
     async def rate(self, case: tuple[Any, ...]) -> Verdict | VerdictFault:
-        """The verdict on a case, or why there is none, within the deadline and the time until a thread is free."""
+        """The verdict on a case, or why it has none. The deadline starts when a thread is free."""
         if self._ticker is None:
             self._ticker = asyncio.create_task(self._tick(), name="deadlines of verdicts")
             self._ticker.add_done_callback(self._no_deadlines)
         self._asked += 1
         try:
             packed = pack_case(self._asked, case)
-        except Exception as error:  # whatever another package puts into its cases
+        except Exception as error:  # another package's case may not be picklable
             return VerdictFault(
                 f"cannot be sent the case ({type(error).__name__}: {error})", "give cases that can be pickled"
             )
@@ -82,15 +79,15 @@ class VerdictPool:
         return await answer
 
     def take_printed(self) -> str | None:
-        """What users' code has printed, as a sentence; once, and None after that or where it prints nothing."""
-        if self._told or not self._printed:
+        """A sentence with the output of users' code, the first time it is not empty; otherwise None."""
+        if self._reported or not self._printed:
             return None
-        self._told = True
+        self._reported = True
         text = self._printed.decode("utf-8", "replace")
-        return f"{self._judge.name} prints: {text!r:.{SHOWN_BYTES}}; whatever it prints is read and dropped"
+        return f"{self._judge.name} prints: {text!r:.{SHOWN_BYTES}}; further output is read and dropped"
 
     async def close(self) -> None:
-        """Kill all processes. Who waits for a verdict is cancelled."""
+        """Kill all processes and cancel all waiting calls."""
         tasks = [*self._tasks, *([] if self._ticker is None else [self._ticker])]
         for task in tasks:
             task.cancel()
@@ -104,10 +101,9 @@ class VerdictPool:
             self._reap()
             await asyncio.sleep(0.01)
 
-    # What processes say
+    # Messages of processes
 
     def heard(self, handle: Handle, message: dict[str, Any]) -> None:
-        """See Listener."""
         handle.heard_s, handle.deaf_since_s = self._now(), None
         match message:
             case {"opening": thread}:
@@ -121,33 +117,29 @@ class VerdictPool:
             case {"began": number, "thread": thread, "tid": tid} if number in handle.asked:
                 handle.asked[number].thread, handle.asked[number].tid = thread, tid
             case {"ended": number, "leaks": leaks} if number in handle.asked:
-                self._settle(handle.asked.pop(number), message)
+                asked = handle.asked.pop(number)
+                if "happened" in message:
+                    _answer(asked, VerdictFault(message["happened"], message["remedy"]))
+                else:
+                    _answer(asked, Verdict(message["reward"], message["correct"]))
                 handle.retiring |= leaks
                 self._leave_if_done(handle)
                 self._place()
 
     def ended(self, handle: Handle) -> None:
-        """See Listener."""
         if handle in self._handles or handle in self._draining:
             handle.retiring = True
             self._spawn(self._bury(handle))
 
     def printed(self, part: bytes) -> None:
-        """See Listener."""
         self._printed += part[: SHOWN_BYTES - len(self._printed)]
-
-    def _settle(self, asked: Asked, message: dict[str, Any]) -> None:
-        if "happened" in message:
-            _answer(asked, VerdictFault(message["happened"], message["remedy"]))
-        else:
-            _answer(asked, Verdict(message["reward"], message["correct"]))
 
     # Cases to processes
 
     def _place(self) -> None:
-        """Send what can be sent, those first that were interrupted.
+        """Send as many cases as possible, interrupted ones first.
 
-        A case that wants less company than any process has keeps the emptiest one from others until it fits.
+        A case that needs an emptier process than any reserves the emptiest one until it fits.
         """
         kept: list[Asked] = []
         reserved: set[Handle] = set()
@@ -180,12 +172,12 @@ class VerdictPool:
         except OSError as error:
             self._starting -= 1
             self._not_opened(f"no process could be started for it: {error}", certain=False)
-            return
-        self._starting -= 1
-        self._handles.append(handle)
+        else:
+            self._starting -= 1
+            self._handles.append(handle)
 
     def _not_opened(self, why: str, *, certain: bool) -> None:
-        """A process has ended before it could rate. Whoever waits is told, unless another start may do better."""
+        """A process ended before it could rate. Fail all waiting cases, unless another start may succeed."""
         self._failed_starts += 1
         others = any(handle.opened for handle in self._handles)
         if not others and (certain or self._failed_starts >= STARTS):
@@ -196,12 +188,12 @@ class VerdictPool:
         self._place()
 
     def _again(self, interrupted: Iterable[Asked]) -> None:
-        """To be made again, before others; alone after so many times, and then not without end."""
+        """Queue cases for a retry, before others. After many interruptions a case is retried alone, and then fails."""
         again: list[Asked] = []
         for asked in interrupted:
             asked.interrupted += 1
             if asked.interrupted > 2 * INTERRUPTED:
-                _answer(asked, VerdictFault(f"had its process end {asked.interrupted} times", "look at what it prints"))
+                _answer(asked, VerdictFault(f"had its process end {asked.interrupted} times", "look at its output"))
                 continue
             if asked.interrupted > INTERRUPTED:
                 asked.company = 1
@@ -218,7 +210,7 @@ class VerdictPool:
             stalled, last_s = now_s - last_s > _STALLED_S, now_s
             self._reap()
             for handle in [*self._handles, *self._draining]:
-                if stalled:  # this process has slept, and messages wait to be read
+                if stalled:  # this process was suspended, and unread messages wait
                     handle.heard_s = now_s
                 if handle.opened:
                     await self._look_at(handle, now_s)
@@ -226,7 +218,7 @@ class VerdictPool:
                     await self._give_up_opening(handle)
 
     def _no_deadlines(self, ticker: asyncio.Task[None]) -> None:
-        """A defect in here must not become a verdict that is waited for without end."""
+        """If the ticker fails, fail all cases: without deadlines they might wait for ever."""
         if ticker.cancelled() or (error := ticker.exception()) is None:
             return
         for handle in [*self._handles, *self._draining]:
@@ -249,17 +241,18 @@ class VerdictPool:
             self._watch_deaf(handle, begun, now_s)
 
     async def _expire(self, handle: Handle, late: list[Asked], *, others_go_on: bool) -> None:
-        """Those that are late are at fault; where the others go on, the process ends with the last of them."""
+        """Fail the late cases. If the others continue, the process ends after the last of them."""
         handle.retiring = True
         clues = await handle.dump()
         for asked in late:
             if handle.asked.pop(asked.number, None) is None:
-                continue  # its verdict came at the last moment
+                continue  # its verdict arrived meanwhile
             assert asked.thread is not None, "only what has begun is late"
-            where = in_brackets(where_thread_is(clues, asked.thread))
-            happened = f"gave no verdict within data.task.verdict_timeout_s = {self._timeout_s:g} s{where}"
+            place = place_of(clues, asked.thread)
+            happened = f"gave no verdict within data.task.verdict_timeout_s = {self._timeout_s:g} s{place}"
             _answer(
-                asked, VerdictFault(happened, "give it a deadline of its own, or raise data.task.verdict_timeout_s")
+                asked,
+                VerdictFault(happened, "give the verifier its own deadline, or raise data.task.verdict_timeout_s"),
             )
         if not others_go_on:
             self._replace(handle)
@@ -271,7 +264,7 @@ class VerdictPool:
         self._place()
 
     def _watch_deaf(self, handle: Handle, begun: list[Asked], now_s: float) -> None:
-        """Whoever burns the CPU while nobody else of its process can run is made again alone."""
+        """Retry alone the cases that used the CPU while no other thread of their process could run."""
         if handle.deaf_since_s is None:
             handle.deaf_since_s = now_s
             for asked in begun:
@@ -288,15 +281,14 @@ class VerdictPool:
         self._replace(handle)
 
     async def _bury(self, handle: Handle) -> None:
-        """A process has ended by itself: find out whose fault that was."""
+        """A process ended by itself: find the case at fault."""
         how = await handle.how_it_ended()
         if handle not in self._handles and handle not in self._draining:
             return
         clues = handle.clues
         culprit = who_ended_it(clues)
         if not handle.opened:
-            where = in_brackets(where_thread_is(clues, handle.opening_thread))
-            did = f"{how}{where}" if culprit is None else culprit.did
+            did = how + place_of(clues, handle.opening_thread) if culprit is None else culprit.did
             self._kill(handle)
             why = handle.refused or f"{self._judge.name}: while it was loaded, it {did}"
             self._not_opened(why, certain=handle.refused is not None)
@@ -308,20 +300,19 @@ class VerdictPool:
         for asked in guilty:
             del handle.asked[asked.number]
             did = how if culprit is None else culprit.did
-            _answer(asked, VerdictFault(did, "a verifier returns, whatever the completion is"))
+            _answer(asked, VerdictFault(did, "make the verifier return for any completion"))
         if not guilty:
             _halve(begun)
         self._replace(handle)
 
     async def _give_up_opening(self, handle: Handle) -> None:
         handle.retiring = True
-        where = in_brackets(where_thread_is(await handle.dump(), handle.opening_thread))
+        place = place_of(await handle.dump(), handle.opening_thread)
         self._kill(handle)
-        why = f"it was not loaded within {self._loading_s:g} s{where}"
-        self._not_opened(why, certain=True)
+        self._not_opened(f"it was not loaded within {self._loading_s:g} s{place}", certain=True)
 
     def _replace(self, handle: Handle) -> None:
-        """End a process, and have what it had made elsewhere."""
+        """Kill a process and retry its cases elsewhere."""
         interrupted = list(handle.asked.values())
         self._kill(handle)
         self._again(interrupted)
@@ -358,6 +349,6 @@ def _answer(asked: Asked, answer: Verdict | VerdictFault) -> None:
 
 
 def _halve(suspects: list[Asked]) -> None:
-    """Nothing tells whose fault it was: next time each has half the company."""
+    """No evidence names the case at fault: retry with half as many together."""
     for asked in suspects:
         asked.company = max(1, len(suspects) // 2)

@@ -1,4 +1,4 @@
-"""What runs in a process of verdicts. It imports no torch and no ray, and ends when the process that made it does."""
+"""The program of a verdict process. It imports the standard library alone, and ends when its parent does."""
 
 from __future__ import annotations
 
@@ -16,23 +16,22 @@ import traceback
 from contextlib import suppress
 from typing import IO, Any, NoReturn
 
-from runtime.tasks.errors import TaskError
-from runtime.tasks.judges import Judge, NoReward, Rate
+from runtime.tasks.base import Judge, NoReward, Rate, TaskError
 from runtime.tasks.verdicts.clues import EXIT_CLUE, is_of_users
 from runtime.tasks.verdicts.wire import pack_message, receive_case
 
 HEARTBEAT_S = 0.5
 DUMP_SIGNAL = signal.SIGUSR2
-"""Has the stacks of all threads written among the clues."""
+"""Makes the process write the stacks of all threads to its clues."""
 _PR_SET_PDEATHSIG = 1
 _LEAKED_THREADS_MAX = 256
 _TEXT_MAX = 500
 _exit = os._exit
-"""As it was before users' calls of it left a clue."""
+"""The original, which leaves no clue."""
 
 
 def main(connection_fd: int, clues_fd: int, parent: int, threads: int) -> None:
-    """Open the judge that is sent first, and rate what is sent then, in so many threads."""
+    """Open the judge, which is sent first, then rate the cases that follow in `threads` threads."""
     _end_with(parent)
     clues = os.fdopen(clues_fd, "w")
     faulthandler.enable(file=clues, all_threads=True)
@@ -45,7 +44,7 @@ def main(connection_fd: int, clues_fd: int, parent: int, threads: int) -> None:
 
 
 class _Server:
-    """Rates cases in threads, so that one which hangs holds up no other."""
+    """Rates cases in threads, so that one that hangs does not block the others."""
 
     def __init__(self, connection: socket.socket, threads: int) -> None:
         self._connection = connection
@@ -53,18 +52,22 @@ class _Server:
         self._sending = threading.Lock()
         self._cases: queue.SimpleQueue[tuple[int, tuple[Any, ...]]] = queue.SimpleQueue()
         self._waiting = 0
-        """Cases that are sent and not ended."""
+        """Cases that were received and have not ended."""
         self._started = 0
         self._rate: Rate
 
     def serve(self) -> NoReturn:
-        """In the main thread, where the judge is opened, and which rates if no other thread does."""
+        """Run in the main thread, which opens the judge. With one thread it also rates."""
+        judge: Judge
         _, (judge,) = receive_case(self._connection)
         threading.Thread(target=self._beat, daemon=True).start()
         try:
-            self._rate = self._open(judge)
+            self._send({"opening": threading.get_ident()})
+            self._rate = judge.open()
+            self._send({"opened": True})
         except BaseException as error:
-            self._send({"refused": _why_not_opened(error, judge)})
+            known = isinstance(error, TaskError)
+            self._send({"refused": str(error) if known else f"{judge.name}: while it was loaded, it {_raised(error)}"})
             _exit(1)
         threading.Thread(target=self._receive, daemon=True).start()
         while True:
@@ -73,17 +76,11 @@ class _Server:
                     self._work()
                 else:
                     threading.Event().wait()
-            except BaseException:  # users' code may interrupt the main thread whenever it likes
+            except BaseException:  # users' code may interrupt the main thread at any time
                 continue
 
-    def _open(self, judge: Judge) -> Rate:
-        self._send({"opening": threading.get_ident()})
-        rate = judge.open()
-        self._send({"opened": True})
-        return rate
-
     def _receive(self) -> None:
-        """Until the pool is gone, and then this process is, whatever its other threads do."""
+        """Receive cases until the pool is gone, then end the process, even if other threads are busy."""
         try:
             while True:
                 case = receive_case(self._connection)
@@ -132,16 +129,12 @@ class _Server:
             _exit(1)  # the pool is gone
 
 
-def _why_not_opened(error: BaseException, judge: Judge) -> str:
-    return str(error) if isinstance(error, TaskError) else f"{judge.name}: while it was loaded, it {_raised(error)}"
-
-
 def _raised(error: BaseException) -> str:
-    """What was raised, and in which line of users' code."""
+    """The error, and the line of users' code that raised it."""
     try:
         text = f"{error!s:.{_TEXT_MAX}}"
-    except BaseException as unsayable:  # users' code again
-        text = f"(its text raised {type(unsayable).__name__})"
+    except BaseException as second:  # __str__ is users' code too
+        text = f"(its text raised {type(second).__name__})"
     frames = traceback.extract_tb(error.__traceback__)
     users = [frame for frame in frames if is_of_users(frame.filename)]
     if isinstance(error, SyntaxError) and error.filename:
@@ -153,15 +146,12 @@ def _raised(error: BaseException) -> str:
 
 def _remedy(error: BaseException) -> str:
     if isinstance(error, ValueError) and "main thread" in str(error):
-        return (
-            "it wants the main thread of its process, which it gets where cluster.reward_threads is at most "
-            "cluster.reward_processes"
-        )
+        return "it needs the main thread of its process: set cluster.reward_threads to at most cluster.reward_processes"
     return "make it return 0.0 for what it cannot parse"
 
 
 def _let_exit_leave_a_clue(clues: IO[str]) -> None:
-    """os._exit says which thread called it, and from where."""
+    """Make os._exit write down which thread called it, and from where."""
     here = os.getpid()
 
     def leave(status: int) -> NoReturn:
@@ -176,7 +166,7 @@ def _let_exit_leave_a_clue(clues: IO[str]) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """Be killed with the thread that made this process, even if it is killed itself and a verdict hangs here."""
+    """Have the system kill this process when its parent ends, even if a verdict hangs here."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:

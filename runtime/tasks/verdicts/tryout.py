@@ -1,4 +1,4 @@
-"""A judge tried on a few cases before a run, as the run will use it."""
+"""Try a judge on a few cases before a run, as the run will use it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SAY_AFTER_S = 1.5
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A completion to try: item `index` of a task, and what was said."""
+    """A completion to try, for item `index` of a task."""
 
     task: JudgedTask
     index: int
@@ -22,9 +22,9 @@ class Trial:
 
 
 def try_judge(trials: Sequence[Trial], threads: int, tell: Callable[[str], None]) -> str | None:
-    """What goes wrong with the first of these completions that has no verdict, with its remedy; None where all have.
+    """Why the first of these completions without a verdict has none, with a remedy; None if all have verdicts.
 
-    All trials are of one judge. `tell` is told when it takes long, and what a judge that fails has printed.
+    All trials are of one judge. `tell` gets a line if the trial takes long, and the output of a judge that fails.
     """
     return asyncio.run(_try(trials, threads, tell))
 
@@ -40,7 +40,7 @@ async def _try(trials: Sequence[Trial], threads: int, tell: Callable[[str], None
         for trial in trials:
             answer = await pool.rate(trial.task.case(trial.index, [trial.said]))
             if isinstance(answer, VerdictFault):
-                if printed := pool.take_printed():  # else the run says it
+                if printed := pool.take_printed():  # otherwise the run reports it
                     tell(printed)
                 return trial.task.blame(trial.index, [trial.said], answer)
         return None

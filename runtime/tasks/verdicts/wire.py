@@ -1,6 +1,6 @@
-"""Messages between the pool and its processes: a length of 4 bytes, and then pickle to them and JSON from them.
+"""Messages between the pool and its processes: 4 bytes of length, then pickle to a process and JSON from it.
 
-What a process sends is read as data alone, since users' code runs there.
+Messages from a process are JSON, not pickle, because users' code runs there.
 """
 
 from __future__ import annotations
@@ -16,28 +16,30 @@ _LENGTH = struct.Struct("!I")
 
 
 def pack_case(number: int, case: tuple[Any, ...]) -> bytes:
-    """A case to rate, for a process."""
-    payload = pickle.dumps((number, case))
-    return _LENGTH.pack(len(payload)) + payload
+    """A case to rate, as sent to a process."""
+    return _framed(pickle.dumps((number, case)))
 
 
 def pack_message(message: dict[str, Any]) -> bytes:
-    """A message of a process."""
-    payload = json.dumps(message).encode("ascii")
-    return _LENGTH.pack(len(payload)) + payload
+    """A message, as sent by a process."""
+    return _framed(json.dumps(message).encode("ascii"))
 
 
 def receive_case(connection: socket.socket) -> tuple[int, tuple[Any, ...]]:
-    """The next case. Raises EOFError when the pool is gone."""
+    """The next case. Raises EOFError if the pool is gone."""
     number, case = pickle.loads(_exactly(connection, _LENGTH.unpack(_exactly(connection, _LENGTH.size))[0]))
     return number, case
 
 
 async def read_message(reader: asyncio.StreamReader) -> dict[str, Any]:
-    """The next message of a process. Raises IncompleteReadError or OSError when the process is gone."""
+    """The next message of a process. Raises IncompleteReadError or OSError if the process is gone."""
     (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
     message: dict[str, Any] = json.loads(await reader.readexactly(length))
     return message
+
+
+def _framed(payload: bytes) -> bytes:
+    return _LENGTH.pack(len(payload)) + payload
 
 
 def _exactly(connection: socket.socket, count: int) -> bytes:

@@ -1,58 +1,53 @@
 """All weights in one run of bytes: few large broadcasts instead of many small ones, and no type that gloo lacks.
 
-The manifest travels once, since names, shapes and types stay the same for the whole run; then only bytes move.
+The manifest is sent once, since names, shapes and types are the same for the whole run. After that only bytes are sent.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-Weights = Mapping[str, npt.NDArray[np.generic]]
+from runtime.generation.engine import Weights
+
 Bytes = npt.NDArray[np.uint8]
 
 _ALIGNMENT = 64
-"""Every array begins at a multiple of it, so that a view of any type is aligned."""
+"""Every array starts at a multiple of it, so that a view of any type is aligned."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One array."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str
-    """As numpy writes it, with the byte order: <f4."""
+    """numpy's name with the byte order: <f4."""
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """What lies where."""
+class Manifest(NamedTuple):
+    """The places of all arrays."""
 
     entries: tuple[Entry, ...]
     size: int
-    """Bytes in all."""
+    """Total bytes."""
 
     def as_json(self) -> str:
-        """As text."""
-        rows = [[entry.name, list(entry.shape), entry.dtype, entry.offset] for entry in self.entries]
-        return json.dumps({"entries": rows, "size": self.size})
+        return json.dumps(self)
 
     @staticmethod
     def from_json(text: bytes) -> Manifest:
-        """What `as_json` wrote."""
-        fields = json.loads(text)
-        entries = tuple(Entry(name, tuple(shape), dtype, offset) for name, shape, dtype, offset in fields["entries"])
-        return Manifest(entries, fields["size"])
+        """The inverse of `as_json`."""
+        entries, size = json.loads(text)
+        return Manifest(tuple(Entry(name, tuple(shape), *place) for name, shape, *place in entries), size)
 
 
 def manifest_of(weights: Weights) -> Manifest:
-    """Where these arrays will lie, in their order."""
+    """The places of these arrays, in their order."""
     entries = []
     offset = 0
     for name, array in weights.items():
@@ -62,7 +57,7 @@ def manifest_of(weights: Weights) -> Manifest:
 
 
 def copy_in(weights: Weights, manifest: Manifest, into: Bytes) -> None:
-    """Copy arrays to their places. Raises ValueError where they are not those of the manifest."""
+    """Copy arrays to their places. Raises ValueError if they do not fit the manifest."""
     given = manifest_of(weights)
     if given != manifest:
         raise ValueError(f"the weights have changed since the first publication: {_difference(manifest, given)}")
@@ -85,7 +80,6 @@ def _view(of: Bytes, entry: Entry) -> npt.NDArray[np.generic]:
 
 
 def _difference(before: Manifest, after: Manifest) -> str:
-    """The first of them."""
     if len(before.entries) != len(after.entries):
         return f"{len(before.entries)} arrays then, {len(after.entries)} now"
     pairs = zip(before.entries, after.entries, strict=True)

@@ -1,7 +1,7 @@
 """The store where processes meet, and the process group of one set of workers, the trainer first.
 
-A group is made by its class and not by `init_process_group`: the default group of a trainer rank is that of FSDP, and a
-group must go away, alone, when one of its workers dies.
+A group is created by its class, not by `init_process_group`: FSDP has the default group of a trainer rank, and a group
+must be closed alone when one of its workers dies.
 """
 
 from __future__ import annotations
@@ -19,45 +19,39 @@ from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-
 from runtime.transport.collective.meeting import Backend, Letter, MeetingPoint, WeightSyncFailed, read, write
 
 _PIECE_BYTES = 256 * 2**20
-"""Sent at a time; on GPUs as much of their memory is needed."""
+"""Bytes sent at a time, and GPU memory needed for it."""
 
 
 def open_store(host: str) -> TCPStore:
-    """A store that listens at this address, and there alone, at a free port. It lives as long as the object does."""
+    """A store that listens on this address only, on a free port. It lives as long as the object."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, 0), family=family) as listening:
         port = listening.getsockname()[1]
         return TCPStore(host, port, is_master=True, wait_for_workers=False, master_listen_fd=listening.detach())
 
 
-def visited(place: MeetingPoint) -> TCPStore:
-    """The store that another process has opened."""
-    return TCPStore(place.host, place.port, is_master=False, wait_for_workers=False)
+def visited(place: MeetingPoint, timeout_s: float = 300.0) -> TCPStore:
+    """The store that another process opened."""
+    timeout = timedelta(seconds=timeout_s)
+    return TCPStore(place.host, place.port, is_master=False, wait_for_workers=False, timeout=timeout)
 
 
 class PostBox:
-    """One process's connection to the store. For one thread: a connection waits for one answer at a time."""
+    """One process's connection to the store, for one thread: a connection waits for one answer at a time."""
 
     def __init__(self, place: MeetingPoint, timeout_s: float) -> None:
         try:
-            self.store = TCPStore(
-                place.host,
-                place.port,
-                is_master=False,
-                wait_for_workers=False,
-                timeout=timedelta(seconds=timeout_s),
-            )
+            self.store = visited(place, timeout_s)
         except dist.DistError as error:
             raise WeightSyncFailed(
                 f"the trainer's store at {place.host}:{place.port} cannot be reached within {timeout_s:g} s: {error}"
             ) from error
 
     def send(self, queue: str, letter: Letter) -> None:
-        """Put a letter into a queue."""
         self.store.queue_push(queue, write(letter))
 
     def take(self, queue: str, timeout_s: float) -> Letter | None:
-        """The next letter of a queue; None where none came in time."""
+        """The next letter of a queue; None if none arrives in time."""
         self.store.set_timeout(timedelta(seconds=timeout_s))
         try:
             return read(self.store.queue_pop(queue))
@@ -79,12 +73,10 @@ class ProcessGroup:
         host: str,
         timeout_s: float,
     ) -> None:
-        """Connect. Every member must, within the timeout.
+        """Connect. Every member must do so within the timeout.
 
-        All wait for all in the store first: a member that has died since it joined is named here, where the backends
-        would only be stuck (NCCL without any timeout).
-
-        Raises WeightSyncFailed, which names who is not there.
+        All members first wait for each other in the store. So WeightSyncFailed names a member that died after it
+        joined, for which the backends would only hang (NCCL without a timeout).
         """
         self._rank = rank
         self._backend = backend
@@ -97,13 +89,13 @@ class ProcessGroup:
         except dist.DistStoreError as error:
             absent = [member for member, key in zip(members, keys, strict=True) if not meeting.check([key])]
             raise WeightSyncFailed(
-                f"{', '.join(absent) or 'a member'} joined and was not there {timeout_s:g} s later "
-                f"(weight_sync.transfer_timeout_s), when {', '.join(members)} were to connect"
+                f"{', '.join(absent) or 'a member'} joined and did not connect to "
+                f"{', '.join(members)} within {timeout_s:g} s (weight_sync.transfer_timeout_s)"
             ) from error
         self._processes = _processes(meeting, rank, len(members), backend, host, self._timeout)
 
     def broadcast(self, buffer: Tensor) -> None:
-        """Send the bytes, or receive them. Raises RuntimeError where a member is lost or the time is over."""
+        """Send the bytes, or receive them. Raises RuntimeError if a member is lost or the timeout expires."""
         for piece in torch.split(buffer, _PIECE_BYTES):
             if self._backend == "nccl":
                 on_gpu = piece.cuda() if self._rank == 0 else torch.empty_like(piece, device="cuda")
@@ -114,7 +106,7 @@ class ProcessGroup:
                 self._processes.broadcast(piece, 0).wait(self._timeout)
 
     def close(self) -> None:
-        """Leave, whatever the others do."""
+        """Leave the group, without waiting for the others."""
         if self._backend == "nccl":
             self._processes.abort()  # shutdown would wait for the others
         else:
@@ -122,17 +114,17 @@ class ProcessGroup:
 
 
 def _processes(store: Store, rank: int, size: int, backend: Backend, host: str, timeout: timedelta) -> Any:
-    """The group of torch. Any: torch's stubs lack the collectives and gloo's options."""
+    """torch's group. Any: torch's stubs lack the collectives and gloo's options."""
     if backend == "nccl":
         if not dist.is_nccl_available():
             raise WeightSyncFailed(
                 "this build of torch has no NCCL: install one for CUDA, or set weight_sync.backend: gloo"
             )
         nccl = dist.ProcessGroupNCCL.Options()
-        nccl._timeout = 2 * timeout  # torch's watchdog ends the process; what waits raises before it does
+        nccl._timeout = 2 * timeout  # torch's watchdog ends the process; waiting calls must raise before that
         return dist.ProcessGroupNCCL(store, rank, size, nccl)
     kind: Any = dist.ProcessGroupGloo
     gloo = kind._Options()
-    gloo._devices = [kind.create_device(hostname=host)]  # gloo would look up the machine's name, which may be unknown
+    gloo._devices = [kind.create_device(hostname=host)]  # gloo would look up the machine's name, which may not resolve
     gloo._timeout = timeout
     return kind(store, rank, size, gloo)

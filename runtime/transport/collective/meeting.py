@@ -1,13 +1,12 @@
-"""Where sender and receivers meet, and what they tell each other there.
+"""The messages between sender and receivers, and the queues they go through.
 
-A TCPStore in the first trainer rank is the post office. Every process has a queue of its own in it, from which it takes
-one letter after the other, waiting where there is none:
+Every process has a queue in a TCPStore in the first trainer rank, and takes its letters from it:
 
-    worker to trainer   Join      here I am, give me the newest weights
-                        Got       I have those of this round
-                        Failed    this round went wrong for me; another Join follows
-    trainer to worker   Invite    this is the round, its group and your rank in it
-                        Refuse    there will be no round, and why
+    worker to trainer   Join            send me the newest weights
+                        Got             I have the weights of this round
+                        TransferFailed  this round failed for me; another Join follows
+    trainer to worker   Invite          the next round, its group and your rank in it
+                        Refuse          why no round follows
 
 Every Join is answered by one Invite or one Refuse.
 """
@@ -22,11 +21,11 @@ Backend = Literal["gloo", "nccl"]
 
 TRAINER_QUEUE = "to/trainer"
 MANIFEST = "manifest"
-"""The store's key for the manifest of the weights, which stays the same for the whole run."""
+"""The store's key for the manifest of the weights, which is the same for the whole run."""
 
 
 class WeightSyncFailed(RuntimeError):
-    """Weights did not arrive, and trying again did not help or makes no sense."""
+    """Weights did not arrive, and retries failed or are pointless."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +41,9 @@ class Join:
     """A worker wants the newest weights."""
 
     seat: str
-    """The worker's name, which a worker made anew takes over."""
+    """The worker's name, which a restarted worker keeps."""
     life: str
-    """The one process; never used again."""
+    """Identifies the process; a restarted worker has another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,7 @@ class Got:
 
 @dataclass(frozen=True, slots=True)
 class TransferFailed:
-    """A round went wrong for a worker."""
+    """A round failed for a worker."""
 
     life: str
     round: int
@@ -66,27 +65,27 @@ class TransferFailed:
 
 @dataclass(frozen=True, slots=True)
 class Invite:
-    """A broadcast is about to begin."""
+    """A broadcast follows."""
 
     round: int
     version: int
     group: int
-    """The number of the process group; one that the worker belongs to already is used again."""
+    """The number of the process group; a worker that is in it already uses it again."""
     rank: int
     members: tuple[str, ...]
-    """Who takes part, by rank; the trainer is the first."""
+    """The names of the members, by rank; the trainer is the first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """There will be no broadcast."""
+    """No broadcast follows."""
 
     error: str
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The sender ends. Its owner's letter."""
+    """The sender ends; its owner sends this."""
 
 
 Letter = Join | Got | TransferFailed | Invite | Refuse | Stop
@@ -99,12 +98,12 @@ def queue_of(life: str) -> str:
 
 
 def write(letter: Letter) -> str:
-    """A letter as text."""
+    """A letter as JSON."""
     return json.dumps({"kind": type(letter).__name__, **asdict(letter)})
 
 
 def read(text: bytes) -> Letter:
-    """The letter that `write` wrote."""
+    """The inverse of `write`."""
     fields = json.loads(text)
     kind = _KINDS[fields.pop("kind")]
     if kind is Invite:

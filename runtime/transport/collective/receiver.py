@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from runtime.settings import CollectiveSyncConfig
+from runtime.transport.answers import Fetched, Publication
 from runtime.transport.collective.bundle import Bytes, Manifest, views
 from runtime.transport.collective.group import PostBox, ProcessGroup
 from runtime.transport.collective.meeting import (
@@ -24,14 +25,13 @@ from runtime.transport.collective.meeting import (
     WeightSyncFailed,
     queue_of,
 )
-from runtime.transport.publication import Fetched, Publication
 
 
 class CollectiveReceiver:
-    """Joins, receives, and joins again where a round broke off; the trainer decides when that is of no use."""
+    """Joins, receives, and joins again if a round failed. The trainer decides when to give up."""
 
     def __init__(self, seat: str, config: CollectiveSyncConfig, backend: Backend, host: str) -> None:
-        """`host` is the address of this machine, where gloo listens."""
+        """`host` is this machine's address, where gloo listens."""
         self._seat = seat
         self._life = f"{seat}-{uuid4().hex}"
         self._config = config
@@ -44,9 +44,9 @@ class CollectiveReceiver:
         self._group_number = -1
 
     async def fetch(self, publication: Publication) -> Fetched:
-        """See WeightFetcher. In a thread, so that generation goes on; one at a time.
+        """Fetch in a thread, so that generation continues; one fetch at a time.
 
-        The arrays lie in one buffer, which the next fetch overwrites.
+        The arrays are views of one buffer, which the next fetch overwrites.
         """
         return await asyncio.to_thread(self._fetch, publication.payload)
 
@@ -62,7 +62,7 @@ class CollectiveReceiver:
             invite = self._join(box, place)
             try:
                 self._receive(box, invite)
-            except RuntimeError as error:  # gloo and NCCL raise nothing more exact where a peer is gone
+            except RuntimeError as error:  # gloo and NCCL raise nothing more specific if a peer is gone
                 self.close()
                 box.send(TRAINER_QUEUE, TransferFailed(self._life, invite.round, f"{type(error).__name__}: {error}"))
             else:
@@ -70,7 +70,7 @@ class CollectiveReceiver:
                 return Fetched(views(self._buffer, self._manifest), invite.version)
 
     def _open(self, place: MeetingPoint) -> PostBox:
-        """Connect, and make room, at the first fetch."""
+        """Connect and allocate, at the first fetch."""
         if self._box is None:
             self._box = PostBox(place, self._config.transfer_timeout_s)
             self._manifest = Manifest.from_json(self._box.store.get(MANIFEST))
@@ -78,8 +78,8 @@ class CollectiveReceiver:
         return self._box
 
     def _join(self, box: PostBox, place: MeetingPoint) -> Invite:
-        """Ask for the newest weights, and wait until all who have to be there are."""
-        # A round that is under way takes three timeouts at most: to connect, to send, to be confirmed.
+        """Ask for the newest weights, and wait for the invitation."""
+        # A round in progress takes at most three timeouts: to connect, to send, to be confirmed.
         patience_s = self._config.join_timeout_s + 3 * self._config.transfer_timeout_s
         box.send(TRAINER_QUEUE, Join(self._seat, self._life))
         answer = box.take(queue_of(self._life), patience_s)
@@ -88,7 +88,7 @@ class CollectiveReceiver:
         if not isinstance(answer, Invite):
             raise WeightSyncFailed(
                 f"{self._seat} asked the trainer at {place.host}:{place.port} for weights and got "
-                f"{answer or 'no answer'} within {patience_s:g} s"
+                f"{answer or 'no answer'} within {patience_s:g} s; see the trainer's log"
             )
         return answer
 

@@ -1,12 +1,12 @@
 """The trainer's side of the broadcast.
 
-A thread of the first trainer rank: a worker that is made anew needs the current weights at once, in the middle of a
-step if need be, while the rank itself computes. It sends from a copy, so that the model may move on meanwhile.
+It is a thread of the first trainer rank, because a restarted worker needs the current weights at once, even while the
+rank computes a step. It sends from a copy, so that the model may change meanwhile.
 
 Consumes: letters of the generation workers, from the trainer's queue in the store.
-Waits for: a letter; once a worker waits, at most `join_timeout_s` for the rest.
-Unblocked by: the last worker that has to be there; those that have the newest version need not.
-Produces: rounds. In each, the workers that wait get the newest version.
+Waits for: a letter; once a worker waits, at most `join_timeout_s` for the others.
+Unblocked by: the last worker that lacks the newest version.
+Produces: rounds, in each of which the waiting workers get the newest version.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ import numpy as np
 import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # torch's own omission
 
+from runtime.generation.engine import Weights
 from runtime.settings import CollectiveSyncConfig
+from runtime.transport.answers import Publication
 from runtime.transport.collective.bundle import Bytes, Manifest, copy_in, manifest_of
 from runtime.transport.collective.group import PostBox, ProcessGroup, open_store
 from runtime.transport.collective.meeting import (
@@ -38,19 +40,18 @@ from runtime.transport.collective.meeting import (
     queue_of,
     write,
 )
-from runtime.transport.publication import Publication, Weights
 
 _IDLE_S = 20 * 86400.0
-"""How long one wait for a letter lasts when nobody waits for weights; torch counts milliseconds in 32 bits."""
+"""How long one wait for a letter lasts while no worker waits; torch counts milliseconds in 32 bits."""
 _BROKEN_ROUNDS = 3
-"""How many in a row may break off for no known reason."""
+"""How many rounds in a row may fail for an unknown reason."""
 
 
 class CollectiveSender:
-    """Sends to the workers in `seats`, each of which may be made anew at any time."""
+    """Sends to the workers in `seats`, each of which may be restarted at any time."""
 
     def __init__(self, seats: Sequence[str], config: CollectiveSyncConfig, backend: Backend, host: str) -> None:
-        """`host` is the address of this machine, where store and gloo listen. Nothing is opened yet."""
+        """`host` is this machine's address, where store and gloo listen. Opens nothing yet."""
         self._seats = tuple(seats)
         self._config = config
         self._backend = backend
@@ -58,7 +59,7 @@ class CollectiveSender:
         self._store: TCPStore | None = None
         self._thread: Thread | None = None
         self._failure: Exception | None = None
-        """What ended the thread."""
+        """The error that ended the thread."""
 
         self._sending = Lock()
         """Held during a round, and while the copy is replaced."""
@@ -66,23 +67,23 @@ class CollectiveSender:
         self._buffer: Bytes
         self._version = -1
         self._served: set[str] = set()
-        """Seats whose worker has had the version."""
+        """Seats whose worker has the version."""
 
-        # The thread's own.
+        # Only the thread uses these.
         self._waiting: dict[str, str] = {}
-        """Workers that have joined the next round: seat and life."""
+        """Workers that joined the next round: seat and life."""
         self._group: ProcessGroup | None = None
         self._group_lives: tuple[str, ...] = ()
         self._groups = 0
         self._rounds = 0
         self._broken: list[str] = []
-        """What went wrong in the last rounds, one after the other, that broke off for no known reason."""
+        """Errors of the last consecutive rounds that failed for an unknown reason."""
         self._stopping = False
 
     def publish(self, weights: Weights, version: int) -> Publication:
-        """See WeightPublisher. Waits for a round of the version before, where one is under way.
+        """Copy the weights, after a round in progress, and offer them to the workers.
 
-        Raises what ended the thread, where it has ended.
+        Raises WeightSyncFailed if the thread has ended.
         """
         if self._store is None:
             self._store = open_store(self._host)
@@ -102,7 +103,7 @@ class CollectiveSender:
         return Publication(version, place)
 
     def close(self) -> None:
-        """End the thread and leave the group. A process that ends anyway need not call this."""
+        """End the thread and leave the group. Not needed before the process ends."""
         if self._thread is not None and self._store is not None:
             self._store.queue_push(TRAINER_QUEUE, write(Stop()))
             self._thread.join()
@@ -119,9 +120,8 @@ class CollectiveSender:
             self._drop_group()
 
     def _serve(self, box: PostBox) -> None:
-        """Until Stop."""
-        deadline_s: float | None = None
-        """When those who wait have waited long enough for the rest."""
+        """Serve rounds until Stop."""
+        deadline_s: float | None = None  # of the waiting workers for the others to join
         while not self._stopping:
             left_s = _IDLE_S if deadline_s is None else max(0.0, deadline_s - time.monotonic())
             self._note(box.take(TRAINER_QUEUE, left_s))
@@ -146,14 +146,14 @@ class CollectiveSender:
         return [seat for seat in self._seats if seat not in self._served and seat not in self._waiting]
 
     def _note(self, letter: Letter | None) -> None:
-        """A worker that joins takes its seat's place, whoever waited in it before: that one is dead."""
+        """A worker that joins replaces an earlier one in its seat, which is dead."""
         if isinstance(letter, Join):
             self._waiting[letter.seat] = letter.life
         elif isinstance(letter, Stop):
             self._stopping = True
 
     def _round(self, box: PostBox) -> None:
-        """Send the version to all who wait. Whoever does not confirm it has to join again."""
+        """Send the version to all waiting workers. One that does not confirm it must join again."""
         lives = {seat: self._waiting[seat] for seat in self._seats if seat in self._waiting}
         self._waiting = {}
         self._rounds += 1
@@ -166,18 +166,17 @@ class CollectiveSender:
         errors: list[str] = []
         try:
             self._broadcast(box, members, lives)
-        except RuntimeError as error:  # gloo and NCCL raise nothing more exact where a peer is gone
+        except RuntimeError as error:  # gloo and NCCL raise nothing more specific if a peer is gone
             errors.append(f"trainer: {type(error).__name__}: {error}")
-            self._drop_group()  # the others, who may still wait for bytes, learn of it at once
-        served, made_anew = self._hear(box, lives, errors)
+            self._drop_group()  # so that workers that still wait for bytes fail at once
+        served, restarted = self._hear(box, lives, errors)
         self._served |= served
         if served == lives.keys():
             self._broken = []
             return
         self._drop_group()
-        if made_anew:
-            return  # which is why the round broke off
-        self._broken.append(f"round {self._rounds} with {', '.join(lives)}: {'; '.join(errors) or 'no word of it'}")
+        if not restarted:  # otherwise the restart explains the failure
+            self._broken.append(f"round {self._rounds} with {', '.join(lives)}: {'; '.join(errors) or 'no answer'}")
 
     def _broadcast(self, box: PostBox, members: Sequence[str], lives: Mapping[str, str]) -> None:
         if self._group is None:
@@ -194,16 +193,16 @@ class CollectiveSender:
         self._group.broadcast(torch.from_numpy(self._buffer))
 
     def _hear(self, box: PostBox, lives: Mapping[str, str], errors: list[str]) -> tuple[set[str], set[str]]:
-        """The seats that have received the round, and those whose worker was made anew meanwhile.
+        """The seats that received the round, and those whose worker was restarted meanwhile.
 
-        Waits until every member is heard of, or out of time; what failed for whom goes into `errors`.
+        Waits for an answer of every member until the timeout. Appends the failures to `errors`.
         """
         seat_of = {life: seat for seat, life in lives.items()}
         served: set[str] = set()
         failed: set[str] = set()
-        made_anew: set[str] = set()
+        restarted: set[str] = set()
         deadline_s = time.monotonic() + self._config.transfer_timeout_s
-        while served | failed | made_anew != lives.keys() and (left_s := deadline_s - time.monotonic()) > 0:
+        while served | failed | restarted != lives.keys() and (left_s := deadline_s - time.monotonic()) > 0:
             letter = box.take(TRAINER_QUEUE, left_s)
             self._note(letter)
             match letter:
@@ -213,25 +212,25 @@ class CollectiveSender:
                     failed.add(seat_of[life])
                     errors.append(f"{seat_of[life]}: {error}")
                 case Join(seat, life) if seat in lives and life != lives[seat] and seat not in served:
-                    made_anew.add(seat)
-        return served, made_anew
+                    restarted.add(seat)
+        return served, restarted
 
     def _who_did_not_join(self) -> str:
         return (
             f"weight version {self._version}: {', '.join(self._missing)} did not join the broadcast within "
             f"{self._config.join_timeout_s:g} s (weight_sync.join_timeout_s); {', '.join(self._waiting)} did. A worker "
-            "that is still starting needs a longer time; see its log for one that is stuck"
+            "that is still starting needs a longer timeout; a worker that hangs shows it in its log"
         )
 
     def _what_broke(self) -> str:
         return (
             f"weight version {self._version} could not be sent in {_BROKEN_ROUNDS} rounds, and no worker had died: "
-            f"{' | '.join(self._broken)}. Where the network is slow, raise weight_sync.transfer_timeout_s; "
-            "weight_sync.name: object_store does without a group"
+            f"{' | '.join(self._broken)}. On a slow network raise weight_sync.transfer_timeout_s, or set "
+            "weight_sync.name: object_store, which needs no group"
         )
 
     def _refuse(self, box: PostBox, error: str) -> None:
-        """Tell all who wait why they wait in vain."""
+        """Tell all waiting workers why no round follows."""
         for life in self._waiting.values():
             box.send(queue_of(life), Refuse(error))
         self._waiting = {}

@@ -1,11 +1,11 @@
 """A process's connection to the queue of a run.
 
-The client is made of TransferQueue's classes and not by its `init`: that keeps one queue a Ray cluster, under a fixed
-name, and joins it where there is one already, whereas each run here has a queue of its own that ends with it.
+The client uses TransferQueue's classes and not its `init`, which keeps one queue a Ray cluster under a fixed name and
+joins an existing one. Here each run has its own queue, which ends with it.
 
-TransferQueue waits without any limit for a controller that does not answer, and up to ten minutes for a storage unit.
-Hence a limit of ours around every request, and an event loop of its own in a thread, so that a request can be given up
-whatever the caller's loop is doing.
+TransferQueue waits for ever for a controller that does not answer, and up to ten minutes for a storage unit. So every
+request has a timeout here, and its own event loop in a thread, where it can be given up while the caller's loop is
+busy.
 """
 
 from __future__ import annotations
@@ -28,29 +28,30 @@ from transfer_queue.storage import SimpleStorageUnit
 from transfer_queue.utils.common import get_node_round_robin_scheduling_strategies
 from transfer_queue.utils.zmq_utils import ZMQServerInfo
 
+from runtime.groups import PackedGroup
 from runtime.naming import Names
-from runtime.transport.packing import PackedGroup
 
 T = TypeVar("T")
 
 _PARTITION = "groups"
-"""Of TransferQueue's partitions a run uses one: keys are unique without them."""
+"""The one partition that a run uses: keys are unique without partitions."""
 
-_FIELDS = ("header", "rewards", "finished", "offsets", "token_ids", "loss_mask", "logprobs")
+_ARRAYS = ("token_ids", "loss_mask", "logprobs")
+_FIELDS = ("header", "rewards", "finished", "offsets", *_ARRAYS)
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where the parts of a queue listen."""
+    """The addresses of a queue's parts."""
 
     controller: ZMQServerInfo
     storage_units: dict[str, ZMQServerInfo]
 
 
 def start_queue(names: Names, num_storage_units: int) -> tuple[Address, list[ActorHandle[Any]]]:
-    """TransferQueue's controller and its storage units, which end with the process that calls this.
+    """Start TransferQueue's controller and its storage units, which end with the process that calls this.
 
-    The units are spread over the nodes of the cluster, and take no CPU of Ray's: they copy bytes.
+    The units are spread over the nodes of the cluster, and take none of Ray's CPUs, since they only copy bytes.
     """
     controller = TransferQueueController.options(**names.options("queue"), num_cpus=0).remote()
     units = {}
@@ -67,7 +68,7 @@ class QueueClient:
     """Puts, gets and deletes groups by key."""
 
     def __init__(self, name: str, address: Address, timeout_s: float) -> None:
-        """Connect. `timeout_s` is the limit of every request."""
+        """Connect. `timeout_s` limits every request."""
         self._timeout_s = timeout_s
         self._client = AsyncTransferQueueClient(name, address.controller, zmq_io_threads=1)
         self._client.initialize_storage_manager("SimpleStorage", {"zmq_info": address.storage_units})
@@ -75,14 +76,14 @@ class QueueClient:
         Thread(target=self._loop.run_forever, name="transfer queue", daemon=True).start()
 
     async def put(self, keys: Sequence[str], groups: Sequence[PackedGroup]) -> None:
-        """Keep groups under new keys. Raises what TransferQueue raises, or TimeoutError."""
+        """Store groups under new keys. Raises TransferQueue's errors, or TimeoutError."""
         await asyncio.wrap_future(self._submit(self._limited(self._put(keys, groups))))
 
     def get(self, keys: Sequence[str]) -> list[PackedGroup | str]:
-        """The groups, in order; for one that cannot be read, why.
+        """The groups, in order; for an unreadable one, why.
 
-        All in one request, as long as all can be read; where one cannot, each by itself, to tell which. So this takes
-        two limits at most.
+        One request reads all. If it fails, one request each finds the unreadable groups, so this takes at most two
+        timeouts.
         """
         together = self._submit(self._get(keys)).result()
         if not isinstance(together, str):
@@ -93,16 +94,15 @@ class QueueClient:
         return [found if isinstance(found, str) else found[0] for found in alone]
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Forget groups; keys that are not there are passed over. Raises what TransferQueue raises."""
+        """Delete groups, ignoring unknown keys. Raises TransferQueue's errors."""
         self._submit(self._limited(self._delete(keys))).result()
 
     def held(self) -> int:
-        """How many groups the queue keeps."""
         partitions = self._submit(self._limited(self._client.async_kv_list(_PARTITION))).result()
         return len(partitions.get(_PARTITION, {}))
 
     def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Start it on the client's own loop."""
+        """Start `work` on the client's own loop."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     async def _limited(self, work: Coroutine[Any, Any, T]) -> T:
@@ -111,7 +111,7 @@ class QueueClient:
                 return await work
         except TimeoutError:
             raise TimeoutError(
-                f"TransferQueue does not answer within {self._timeout_s:g} s (data_plane.read_timeout_s)"
+                f"TransferQueue did not answer within {self._timeout_s:g} s (data_plane.read_timeout_s)"
             ) from None
 
     async def _put(self, keys: Sequence[str], groups: Sequence[PackedGroup]) -> None:
@@ -119,7 +119,7 @@ class QueueClient:
         await self._client.async_put(_fields(groups), metadata)
 
     async def _get(self, keys: Sequence[str]) -> list[PackedGroup] | str:
-        """All of them, or why not: TransferQueue and ZeroMQ raise all kinds of errors for data that cannot be had."""
+        """All groups, or why not: TransferQueue and ZeroMQ raise many kinds of errors for unreadable data."""
         try:
             return await self._limited(self._read(keys))
         except Exception as error:
@@ -144,55 +144,33 @@ class QueueClient:
 
 
 def _fields(groups: Sequence[PackedGroup]) -> TensorDict:
-    """Groups as a batch of samples: per field a nested tensor, since groups differ in length."""
+    """Groups as a batch of samples, with a nested tensor per field, since groups differ in length."""
     samples = [
         {
             "header": np.array([group.prompt, group.start_weight, group.end_weight], dtype=np.int64),
             "rewards": np.array(group.rewards, dtype=np.float64),
             "finished": np.array(group.finished, dtype=np.bool_),
             "offsets": np.array(group.offsets, dtype=np.int64),
-            "token_ids": group.token_ids,
-            "loss_mask": group.loss_mask,
-            "logprobs": group.logprobs,
+            **{name: getattr(group, name) for name in _ARRAYS},
         }
         for group in groups
     ]
-    return TensorDict(
-        {
-            name: torch.nested.as_nested_tensor(
-                [torch.from_numpy(sample[name]) for sample in samples], layout=torch.jagged
-            )
-            for name in _FIELDS
-        },
-        batch_size=len(groups),
-    )
+    columns = {name: [torch.from_numpy(sample[name]) for sample in samples] for name in _FIELDS}
+    nested = {name: torch.nested.as_nested_tensor(column, layout=torch.jagged) for name, column in columns.items()}
+    return TensorDict(nested, batch_size=len(groups))
 
 
 def _groups(fields: TensorDict) -> list[PackedGroup]:
-    """The groups out of a batch of samples; the arrays are read-only, over the memory that they came in."""
-    columns = {name: [_array(sample) for sample in fields[name].unbind()] for name in _FIELDS}
+    """The groups of a batch of samples. Their arrays are read-only views of the received memory."""
+    columns = [[_array(sample) for sample in fields[name].unbind()] for name in _FIELDS]
     groups = []
-    for sample in range(len(fields)):
-        arrays = {name: column[sample] for name, column in columns.items()}
-        prompt, start_weight, end_weight = arrays["header"].tolist()
-        groups.append(
-            PackedGroup(
-                prompt=prompt,
-                start_weight=start_weight,
-                end_weight=end_weight,
-                rewards=tuple(arrays["rewards"].tolist()),
-                finished=tuple(arrays["finished"].tolist()),
-                offsets=tuple(arrays["offsets"].tolist()),
-                token_ids=arrays["token_ids"],
-                loss_mask=arrays["loss_mask"],
-                logprobs=arrays["logprobs"],
-            )
-        )
+    for header, rewards, finished, offsets, *arrays in zip(*columns, strict=True):
+        small = (tuple(values.tolist()) for values in (rewards, finished, offsets))
+        groups.append(PackedGroup(*header.tolist(), *small, *arrays))
     return groups
 
 
 def _array(tensor: torch.Tensor) -> Any:
-    """Any: one of the field's own type."""
     array = tensor.numpy()
     array.flags.writeable = False
     return array

@@ -1,4 +1,4 @@
-"""Whether TransferQueue is there."""
+"""Whether TransferQueue is installed."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ class TransferQueueMissing(RuntimeError):
 
 
 def check_transfer_queue_installed() -> None:
-    """Raises TransferQueueMissing. Looks without importing (which would import torch)."""
+    """Raise TransferQueueMissing if it is not installed. Does not import it, which would import torch."""
     if find_spec("transfer_queue") is None:
         raise TransferQueueMissing

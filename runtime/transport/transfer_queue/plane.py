@@ -1,7 +1,7 @@
 """Groups through TransferQueue, behind the interface of `runtime.transport.data_plane`.
 
-Nothing here imports the package before it is used: the controller, which makes the plane and deletes rows, must not
-import torch. So the queue is made, and groups are deleted, by an actor, the keeper.
+The controller creates the plane and deletes rows, and must not import the package, which imports torch. So an actor,
+the keeper, creates the queue and deletes groups.
 """
 
 from __future__ import annotations
@@ -16,18 +16,17 @@ import ray
 from ray.actor import ActorHandle
 from ray.exceptions import RayError
 
-from runtime.groups import RolloutGroup
+from runtime.groups import RolloutGroup, pack, unpack
 from runtime.naming import Names, start_actor
 from runtime.settings import TransferQueuePlaneConfig
 from runtime.transport.answers import Row
-from runtime.transport.packing import pack, unpack
 
 if TYPE_CHECKING:
     from runtime.transport.transfer_queue.client import Address, QueueClient
 
 
 class QueueKeeper:
-    """An actor that owns the queue: TransferQueue's controller and storage units end when it does."""
+    """An actor that owns the queue: TransferQueue's controller and storage units end with it."""
 
     def __init__(self, names: Names, config: TransferQueuePlaneConfig) -> None:
         from runtime.transport.transfer_queue.client import QueueClient, start_queue
@@ -36,20 +35,17 @@ class QueueKeeper:
         self._client = QueueClient("keeper", self._address, config.read_timeout_s)
 
     def address(self) -> Address:
-        """Where the queue listens."""
         return self._address
 
     def delete(self, rows: Sequence[str]) -> None:
-        """Forget groups."""
         self._client.delete(rows)
 
     def held(self) -> int:
-        """How many groups are kept."""
         return self._client.held()
 
 
 class TransferQueuePlane:
-    """A row is the key of a group. Every process connects when it first puts or gets."""
+    """The backend. A row is the key of a group. Every process connects when it first puts or gets."""
 
     def __init__(self, keeper: ActorHandle[Any], read_timeout_s: float) -> None:
         self._keeper = keeper
@@ -58,18 +54,16 @@ class TransferQueuePlane:
         self._connecting = Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What travels to other processes: all but the connection, which is this one's."""
+        """Pickle everything except the connection, which belongs to this process."""
         return TransferQueuePlane, (self._keeper, self._read_timeout_s)
 
     async def put(self, groups: Sequence[RolloutGroup]) -> list[Row]:
-        """See DataPlane.put."""
         client = await asyncio.to_thread(self._connected) if self._client is None else self._client
         keys = [f"{group.prompt}-{uuid4().hex}" for group in groups]  # two attempts of a prompt must not share a key
         await client.put(keys, [pack(group) for group in groups])
         return [*keys]
 
     def get(self, rows: Sequence[Row], unneeded: Sequence[Row] = ()) -> list[RolloutGroup | str]:
-        """See DataPlane.get."""
         if unneeded:
             self.delete(unneeded)
         if not rows:
@@ -81,11 +75,10 @@ class TransferQueuePlane:
         return [found if isinstance(found, str) else unpack(found) for found in client.get(rows)]
 
     def delete(self, rows: Sequence[Row]) -> None:
-        """See DataPlane.delete."""
         self._keeper.delete.remote(list(rows))
 
     def _connected(self) -> QueueClient:
-        """The connection of this process. Several threads may ask for it at the same time."""
+        """The connection of this process. Several threads may call this at once."""
         with self._connecting:
             if self._client is None:
                 from runtime.transport.transfer_queue.client import QueueClient
@@ -98,6 +91,6 @@ class TransferQueuePlane:
 def open_transfer_queue(
     config: TransferQueuePlaneConfig, names: Names
 ) -> tuple[TransferQueuePlane, list[ActorHandle[Any]]]:
-    """The plane, and the actor that the caller ends, and the queue with it."""
+    """The plane, and the keeper. The caller ends the keeper, and the queue with it."""
     keeper = start_actor(QueueKeeper, {**names.options("queue-keeper"), "num_cpus": 0}, names, config)
     return TransferQueuePlane(keeper, config.read_timeout_s), [keeper]

@@ -19,13 +19,18 @@ from ray.exceptions import ActorDiedError
 from fsm.events import Attempt
 from runtime.actors.generation_worker import GenerationWorker
 from runtime.actors.policy_host import PolicyHost
-from runtime.generation.engine import EngineHealth, GeneratedGroup, GeneratedSequence, GroupRequest, Weights
-from runtime.generation.errors import GenerationAborted
+from runtime.generation.engine import (
+    EngineHealth,
+    GeneratedGroup,
+    GeneratedSequence,
+    GenerationAborted,
+    GroupRequest,
+    Weights,
+)
 from runtime.models.text import make_codec
 from runtime.models.tiny import character_tokenizer
 from runtime.settings import Settings, load_settings
-from runtime.transport.answers import Order
-from runtime.transport.publication import Publication, Published
+from runtime.transport.answers import Order, Publication, Published
 
 TOKENIZER = character_tokenizer()
 

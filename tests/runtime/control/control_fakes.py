@@ -22,8 +22,7 @@ from runtime.control.pumps.rows import Rows
 from runtime.control.pumps.sync import SyncPump
 from runtime.control.pumps.training import TrainingPump
 from runtime.files.unwritten import FileNotWritten
-from runtime.generation.evaluation import Evaluation
-from runtime.groups import GroupReceipt
+from runtime.groups import Evaluation, GroupReceipt
 from runtime.training.step_metrics import StepMetrics
 from runtime.transport.answers import (
     Aborted,
@@ -32,11 +31,11 @@ from runtime.transport.answers import (
     AttemptFinished,
     ChunkReport,
     Order,
+    Published,
     Row,
     Unreadable,
     WorkerLost,
 )
-from runtime.transport.publication import Published
 
 Play = Callable[[Order, int], str]
 """What becomes of an order, given how often its prompt was tried before: good, flat, infra, data, hang, die."""

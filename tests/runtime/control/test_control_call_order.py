@@ -20,9 +20,8 @@ from fsm.events import Attempt
 from runtime.actors.call_order import CallOrder
 from runtime.actors.generation_worker import GenerationWorker
 from runtime.actors.reward_worker import RewardWorker
-from runtime.generation.evaluation import Evaluation
-from runtime.transport.answers import Aborted, Answer, AttemptFinished
-from runtime.transport.publication import Publication, Published
+from runtime.groups import Evaluation
+from runtime.transport.answers import Aborted, Answer, AttemptFinished, Publication, Published
 
 LIMIT_S = 60.0
 A, B, C = (order(prompt, 1) for prompt in range(3))

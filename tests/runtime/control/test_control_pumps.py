@@ -14,7 +14,7 @@ from fsm.events import Attempt, FailureKind, GroupFailed, GroupFinished, StallTi
 from fsm.machines.trainer import TrainerState
 from runtime.control.pumps.training import NothingTrained
 from runtime.control.watchdog import watch
-from runtime.generation.evaluation import Evaluation
+from runtime.groups import Evaluation
 from runtime.transport.answers import Order
 
 N = 4

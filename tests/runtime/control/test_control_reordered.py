@@ -27,8 +27,7 @@ from runtime.actors.policy_host import PolicyHost
 from runtime.actors.reward_worker import RewardWorker
 from runtime.naming import Names
 from runtime.settings import Settings
-from runtime.transport.answers import Answer, Order, WorkerLost
-from runtime.transport.publication import Published
+from runtime.transport.answers import Answer, Order, Published, WorkerLost
 
 N, STEPS = 4, 6
 LIMIT_S = 300.0

@@ -7,8 +7,8 @@ import numpy.typing as npt
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
-from runtime.generation.config import GenerationConfig, TorchEngineConfig
-from runtime.generation.engine import GeneratedGroup, GeneratedSequence, GroupRequest, Sampling
+from runtime.generation.config import GenerationConfig, Sampling, TorchEngineConfig
+from runtime.generation.engine import GeneratedGroup, GeneratedSequence, GroupRequest
 from runtime.generation.on_torch.engine import TorchEngine
 
 END = 1

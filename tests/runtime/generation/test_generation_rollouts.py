@@ -10,18 +10,17 @@ import pytest
 from generation_helpers import END, make_config, make_engine, make_request, plain_logprobs
 from transformers import GPT2LMHeadModel, PreTrainedTokenizerFast
 
-from runtime.generation.engine import GeneratedSequence, Sampling
-from runtime.generation.errors import GenerationAborted, PolicyNotFinite, PromptTooLong
+from runtime.generation.config import Sampling
+from runtime.generation.engine import GeneratedSequence, GenerationAborted, PolicyNotFinite, PromptTooLong
 from runtime.generation.evaluate import evaluate
 from runtime.generation.on_torch.loop import EngineLoop
-from runtime.generation.rollouts import GroupJob, SampledGroup, make_job, sample_groups, score_group
+from runtime.generation.rollouts import GroupJob, SampledGroup, make_job, sample_groups
+from runtime.groups import Rollout, RolloutGroup
 from runtime.models.text import TextCodec, make_codec
 from runtime.models.weights import export_weights
-from runtime.tasks.base import OwnTask, Rated, Scored, Task
+from runtime.tasks.base import OwnTask, Rated, Scored, Task, TaskError, Verdict
 from runtime.tasks.config import DataConfig
-from runtime.tasks.errors import TaskError
-from runtime.tasks.judges import Verdict
-from runtime.tasks.load import load_task
+from runtime.tasks.data import load_task
 from runtime.training.batching import training_sequences
 from runtime.training.config import LossConfig
 
@@ -78,6 +77,20 @@ async def sampled(model: GPT2LMHeadModel, task: Task, codec: TextCodec, **option
             engine, task, codec, [job(task, codec)], **{"max_prompt_tokens": 40, "max_turns": 8, **options}
         )
         return await group
+
+
+def score_group(task: OwnTask, group: SampledGroup) -> RolloutGroup:
+    rollouts = tuple(
+        Rollout(
+            sample.token_ids,
+            sample.loss_mask,
+            sample.logprobs,
+            task.verify(group.index, sample.turns, sibling).reward,
+            sample.finished,
+        )
+        for sibling, sample in enumerate(group.samples)
+    )
+    return RolloutGroup(group.prompt, rollouts, group.start_weight, group.end_weight)
 
 
 def test_a_scored_group_has_prompt_mask_logprobs_and_rewards_in_line(model: GPT2LMHeadModel, codec: TextCodec) -> None:

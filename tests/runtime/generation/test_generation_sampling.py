@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.generation.engine import Sampling
+from runtime.generation.config import Sampling
 from runtime.generation.on_torch.sampling import sample, uniforms
 
 PROBABILITIES = [0.0, 0.5, 0.0, 0.3, 0.15, 0.05, 0.0]

@@ -8,13 +8,13 @@ import torch
 from generation_helpers import END, make_config, make_engine, make_request, plain_logprobs, run, small_llama
 from transformers import GPT2LMHeadModel, MistralConfig, MistralForCausalLM, PreTrainedTokenizerFast
 
-from runtime.generation.errors import (
+from runtime.generation.engine import (
     PolicyNotFinite,
     PromptTooLong,
     RequestRefused,
     WeightsMismatch,
 )
-from runtime.models.errors import UnsupportedModel
+from runtime.models.directory import UnsupportedModel
 from runtime.models.tiny import TinyModelConfig, tiny_model
 from runtime.models.weights import export_weights
 
@@ -285,5 +285,6 @@ def test_health_counts_what_was_generated(model: GPT2LMHeadModel) -> None:
     assert health.generated_tokens == sum(len(sequence.token_ids) for sequence in group.sequences)
     assert (health.active_sequences, health.waiting_groups) == (0, 0)
     assert health.busy_s > 0
-    # 2 layers, keys and values, 4 rows, 2 heads of 32, 5 + 12 columns, 4 bytes
-    assert health.kv_cache_bytes == 2 * 2 * 4 * 2 * 32 * 17 * 4
+    keys = engine._policy.cache.row_layers[0].keys
+    assert keys is not None
+    assert tuple(keys.shape) == (4, 2, 5 + 12, 32), "rows, heads, columns, head size"

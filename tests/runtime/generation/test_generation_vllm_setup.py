@@ -8,7 +8,7 @@ import pytest
 from generation_helpers import make_config, make_request
 
 from runtime.generation.config import GenerationConfig, VllmEngineConfig
-from runtime.generation.errors import PromptTooLong, RequestRefused
+from runtime.generation.engine import PromptTooLong, RequestRefused, check_requests
 from runtime.generation.on_vllm import setup as vllm_setup
 from runtime.generation.on_vllm.engine import VllmEngine
 from runtime.generation.on_vllm.setup import (
@@ -18,7 +18,6 @@ from runtime.generation.on_vllm.setup import (
     logprobs_mode,
     set_environment,
 )
-from runtime.generation.request_checks import check_requests
 
 
 def vllm_config(**options: object) -> GenerationConfig:

@@ -12,8 +12,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from runtime.models import final
-from runtime.models.directory import inspect_model
-from runtime.models.errors import ModelNotSaved
+from runtime.models.directory import ModelNotSaved, inspect_model
 
 
 def whole_file(directory: Path) -> dict[str, torch.Tensor]:
@@ -156,6 +155,6 @@ def test_a_killed_writer_s_model_before_is_found_again(tmp_path: Path, monkeypat
 def test_a_source_that_has_gone_is_named(tmp_path: Path) -> None:
     trainer = trainer_of(save("llama", tmp_path / "source"))
     (tmp_path / "source" / "model.safetensors").unlink()
-    with pytest.raises(ModelNotSaved, match=r"source still holds the model that the run began with"):
+    with pytest.raises(ModelNotSaved, match=r"source still has the model that the run started from"):
         trainer.save_model(tmp_path / "final")
     assert not (tmp_path / "final").exists()

@@ -12,9 +12,9 @@ from architecture_helpers import ARCHITECTURES, logits_of, save, trainer_of
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from runtime.generation.config import GenerationConfig
-from runtime.generation.on_torch.load import load_torch_engine
+from runtime.generation.on_torch.engine import load_torch_engine
 from runtime.launch.model import prepare
-from runtime.models.errors import UnsupportedModel
+from runtime.models.directory import UnsupportedModel
 from runtime.settings import Settings, load_settings
 
 SMALL = {

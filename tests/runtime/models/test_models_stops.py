@@ -15,9 +15,9 @@ from transformers import PreTrainedTokenizerBase
 from runtime.actors.generation_worker import to_be_rated
 from runtime.actors.policy_host import PolicyHost
 from runtime.actors.reward_worker import RewardWorker
-from runtime.generation.config import GenerationConfig
-from runtime.generation.engine import GeneratedSequence, GroupRequest, Sampling
-from runtime.generation.on_torch.load import load_torch_engine
+from runtime.generation.config import GenerationConfig, Sampling
+from runtime.generation.engine import GeneratedSequence, GroupRequest
+from runtime.generation.on_torch.engine import load_torch_engine
 from runtime.generation.rollouts import _append, _opening
 from runtime.groups import Rollout, RolloutGroup
 from runtime.launch.model import prepare

@@ -11,11 +11,9 @@ from architecture_helpers import ARCHITECTURES, BUFFERED, MIXTURES, fresh, save,
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from runtime.generation.config import GenerationConfig
-from runtime.generation.engine import GeneratedGroup, GroupRequest, Sampling
-from runtime.generation.errors import WeightsMismatch
-from runtime.generation.on_torch.engine import TorchEngine
-from runtime.generation.on_torch.load import load_torch_engine
+from runtime.generation.config import GenerationConfig, Sampling
+from runtime.generation.engine import GeneratedGroup, GroupRequest, WeightsMismatch
+from runtime.generation.on_torch.engine import TorchEngine, load_torch_engine
 from runtime.generation.on_vllm.engine import write_for_vllm
 from runtime.models.weights import export_weights
 from runtime.transport.collective.bundle import copy_in, manifest_of, views

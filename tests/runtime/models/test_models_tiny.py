@@ -14,15 +14,23 @@ from runtime.actors.generation_worker import to_be_rated
 from runtime.actors.reward_worker import RewardWorker
 from runtime.generation.config import GenerationConfig, TorchEngineConfig
 from runtime.generation.evaluate import evaluate
-from runtime.generation.on_torch.load import load_torch_engine
+from runtime.generation.on_torch.engine import load_torch_engine
 from runtime.generation.on_torch.loop import EngineLoop
 from runtime.models import smollm2
 from runtime.models.text import make_codec
-from runtime.models.tiny import ALPHABET, TinyModelConfig, character_tokenizer, save_tiny_model, tiny_model
-from runtime.models.warmup import WarmupConfig, WarmupProgress, warm_up
+from runtime.models.tiny import (
+    ALPHABET,
+    TinyModelConfig,
+    WarmupConfig,
+    WarmupProgress,
+    character_tokenizer,
+    save_tiny_model,
+    tiny_model,
+    warm_up,
+)
 from runtime.models.weights import export_weights, import_weights, mismatch
 from runtime.tasks.config import DataConfig
-from runtime.tasks.load import load_task
+from runtime.tasks.data import load_task
 
 
 @pytest.fixture(autouse=True)

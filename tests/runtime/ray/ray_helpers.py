@@ -21,7 +21,7 @@ from runtime.launch.run import Start
 from runtime.naming import Names
 from runtime.output.starting import new_run_id
 from runtime.settings import Settings, load_settings
-from runtime.tasks.load import load_task
+from runtime.tasks.data import load_task
 
 SMALL = [
     "grpo.num_prompts_per_step=4",

@@ -128,5 +128,5 @@ def test_a_command_without_its_file_says_how_one_is_made(
     assert result.exit_code != 0
     assert "missing.yaml cannot be read: No such file or directory" in result.stderr
     assert "`evenstep config` prints every key that a file may have" in result.stderr
-    assert "without a file it is the default run" in result.stderr
+    assert "without a file the default run starts" in result.stderr
     assert "did you mean" not in result.stderr

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from runtime.actors.reward_worker import RewardWorker, delay_s
 from runtime.generation.config import GenerationConfig
+from runtime.tasks.base import TaskError
 from runtime.tasks.config import (
     DataConfig,
     DelayConfig,
@@ -26,11 +27,8 @@ from runtime.tasks.config import (
     ReverseTaskConfig,
     SortTaskConfig,
 )
-from runtime.tasks.errors import TaskError
-from runtime.tasks.load import load_task
-from runtime.tasks.seeds import derive_seed
-from runtime.tasks.split import is_held_out
-from runtime.tasks.stream import Stream, item_at, take
+from runtime.tasks.data import Stream, item_at, load_task, take
+from runtime.tasks.split import derive_seed, is_held_out
 
 
 def data(**options: object) -> DataConfig:
@@ -67,7 +65,7 @@ def test_partial_reward_is_the_share_of_places_that_are_right() -> None:
 
 def test_an_item_is_a_function_of_seed_and_index_in_every_process() -> None:
     script = (
-        "from runtime.tasks.config import DataConfig\nfrom runtime.tasks.load import load_task\n"
+        "from runtime.tasks.config import DataConfig\nfrom runtime.tasks.data import load_task\n"
         "print(*(load_task(DataConfig(num_prompts=500, validation_size=50, seed=3), split).prompt(7)"
         " for split in ('training', 'validation')), sep='|')"
     )

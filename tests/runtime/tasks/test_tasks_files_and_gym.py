@@ -15,12 +15,10 @@ import pytest
 from runtime.actors.reward_worker import RewardWorker
 from runtime.checkpoints.origin import origin_of
 from runtime.settings import load_settings
-from runtime.tasks.base import JudgedTask, Scored, VerdictFault
+from runtime.tasks.base import JudgedTask, Scored, TaskError, Verdict, VerdictFault
 from runtime.tasks.config import DataConfig
-from runtime.tasks.errors import TaskError
+from runtime.tasks.data import load_task
 from runtime.tasks.jsonl import say_split
-from runtime.tasks.judges import Verdict
-from runtime.tasks.load import load_task
 from runtime.tasks.split import Split
 from runtime.tasks.verifiers import exact, last_number
 
@@ -212,7 +210,7 @@ def test_an_answer_pattern_rates_its_last_match_and_no_match_is_wrong() -> None:
 
 def test_crumbs_for_junk_are_no_reward() -> None:
     task = gym(dataset="power_function", reward="score")
-    raw = task._dataset.score_answer(answer="junk", entry=task._item(0).entry)  # type: ignore[attr-defined]
+    raw = task._dataset.score_answer(answer="junk", entry=task._items[0].entry)  # type: ignore[attr-defined]
     assert 0 < raw < 0.05
     assert verdict(task, 0, "junk") == Verdict(0.0, False)
 
@@ -252,7 +250,7 @@ def test_a_reward_worker_rates_both_splits_with_a_dataset_s_own_scorer() -> None
         ({"dataset": "chain_sums"}, r"'chain_sums' is none of reasoning-gym's \d+ datasets: .*chain_sum"),
         ({"dataset": "chain_sum", "options": {"terms": 2}}, r"do not suit .*'terms'.*fields of ChainSumConfig"),
         ({"dataset": "chain_sum", "options": {"min_terms": 5, "max_terms": 2}}, r"do not suit reasoning-gym's"),
-        ({"dataset": "chain_sum", "answer_pattern": "("}, r"is no regular expression"),
+        ({"dataset": "chain_sum", "answer_pattern": "("}, r"is not a regular expression: .*; correct it"),
         ({"dataset": "chain_sum", "answer_pattern": "a"}, r"has 0 groups"),
     ],
 )

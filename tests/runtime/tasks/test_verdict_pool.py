@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from runtime.tasks.base import VerdictFault
-from runtime.tasks.judges import FunctionJudge, Verdict
+from runtime.tasks.base import Verdict, VerdictFault
+from runtime.tasks.judges import FunctionJudge
 from runtime.tasks.verdicts import pool as pools
 from runtime.tasks.verdicts.pool import PoolSize, VerdictPool
 

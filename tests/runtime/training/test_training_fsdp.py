@@ -14,9 +14,8 @@ from torch.distributed import FileStore
 from training_helpers import assert_same_weights, copied_weights, make_groups, make_trainer
 
 from runtime.training.config import LossConfig
-from runtime.training.fsdp import shard_model
 from runtime.training.model import load_causal_lm
-from runtime.training.ranks import Ranks, alone, joined_ranks, share_of_rank
+from runtime.training.ranks import Ranks, alone, joined_ranks, shard_model, share_of_rank
 from runtime.training.totals import GroupSums, LossSums, StepTotals, total_over_ranks
 
 LOSS = LossConfig(aggregation="sequence", reference_policy_kl_penalty=0.1)
@@ -62,7 +61,7 @@ def run_rank(rank: int, model: str, directory: Path) -> None:
         bfloat16 = asdict(half.finish_step())
         many = total_of_many(ranks)
         if rank == 0:
-            (directory / "many.json").write_text(json.dumps(asdict(many)))
+            (directory / "many.json").write_text(json.dumps(many._asdict()))
             np.savez(directory / "weights.npz", **weights)
             np.savez(directory / "again.npz", **again)
             (directory / "metrics.json").write_text(json.dumps([*metrics, bfloat16]))
@@ -110,7 +109,7 @@ def test_counts_beyond_float32_are_added_up_exactly_over_ranks(two_ranks: Path) 
     many = json.loads((two_ranks / "many.json").read_text())
     assert [many[count] for count in counts] == [BEYOND_FLOAT32 + 2] * len(counts)
     assert many["staleness_max"] == BEYOND_FLOAT32
-    one = asdict(total_of_many(alone()))
+    one = total_of_many(alone())._asdict()
     assert [one[count] for count in counts] == [BEYOND_FLOAT32] * len(counts)
 
 
@@ -143,5 +142,5 @@ def test_sharded_bfloat16_computes_about_the_same(tiny_gpt2: str, two_ranks: Pat
 
 
 def test_a_process_on_its_own_has_nothing_to_shard_over(tiny_gpt2: str) -> None:
-    with pytest.raises(ValueError, match="join the ranks with joined_ranks first"):
+    with pytest.raises(ValueError, match="join them with joined_ranks first"):
         shard_model(load_causal_lm(tiny_gpt2), "float32", alone())

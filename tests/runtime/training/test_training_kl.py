@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from runtime.training.config import KlType, LossConfig
-from runtime.training.kl import kl_estimate
-from runtime.training.loss import policy_loss
+from runtime.training.loss import kl_estimate, policy_loss
 
 
 def softmax(*logits: float) -> Tensor:

@@ -11,14 +11,13 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from runtime.training.config import Aggregation, LossConfig
-from runtime.training.kl import probability_ratio
 from runtime.training.loss import (
     aggregate,
-    clip_binds,
     clipped_policy_loss,
     importance_weights,
     normaliser,
     policy_loss,
+    probability_ratio,
 )
 
 CLIP = {"ratio_clip_min": 0.2, "ratio_clip_max": 0.28}
@@ -150,12 +149,11 @@ def test_the_clip_holds_a_ratio_only_on_the_side_that_its_advantage_pushes_to(
 ) -> None:
     ratios = torch.tensor([[ratio]], requires_grad=True)
     advantages = torch.tensor([advantage])
-    value = clipped_policy_loss(ratios, advantages, **CLIP, ratio_clip_c=3.0)
+    value, binds = clipped_policy_loss(ratios, advantages, LossConfig(**CLIP, ratio_clip_c=3.0))
     assert value.item() == pytest.approx(loss)
     value.sum().backward()
     assert ratios.grad is not None
     assert ratios.grad.item() == pytest.approx(gradient)
-    binds = clip_binds(ratios.detach(), advantages, **CLIP, ratio_clip_c=3.0)
     assert binds.item() == (gradient == 0.0)
 
 
@@ -166,16 +164,16 @@ def test_the_clip_holds_a_ratio_only_on_the_side_that_its_advantage_pushes_to(
 def test_clip_binds_exactly_where_the_gradient_vanishes(ratios: list[float], advantage: float) -> None:
     tensor = torch.tensor([ratios], requires_grad=True)
     advantages = torch.tensor([advantage])
-    loss = clipped_policy_loss(tensor, advantages, **CLIP, ratio_clip_c=None).sum()
-    (gradient,) = torch.autograd.grad(loss, tensor)
-    binds = clip_binds(tensor.detach(), advantages, **CLIP, ratio_clip_c=None)
+    loss, binds = clipped_policy_loss(tensor, advantages, LossConfig(**CLIP))
+    (gradient,) = torch.autograd.grad(loss.sum(), tensor)
     assert ((gradient == 0) == binds).all()
 
 
 def test_a_ratio_that_would_overflow_leaves_a_finite_gradient() -> None:
     logprobs = torch.tensor([[-0.1, -200.0]], requires_grad=True)
     ratio = probability_ratio(logprobs, torch.tensor([[-200.0, -0.1]]))
-    clipped_policy_loss(ratio, torch.tensor([1.0]), **CLIP, ratio_clip_c=None).sum().backward()
+    loss, _ = clipped_policy_loss(ratio, torch.tensor([1.0]), LossConfig(**CLIP))
+    loss.sum().backward()
     assert logprobs.grad is not None
     assert torch.isfinite(logprobs.grad).all()
 
@@ -256,7 +254,7 @@ def test_metric_sums_equal_a_plain_recomputation() -> None:
 
 def test_a_penalty_without_reference_logprobs_is_refused() -> None:
     data = batch(0) | {"reference_logprobs": None}
-    with pytest.raises(ValueError, match=r"reference_policy_kl_penalty is 0\.1, but there are no"):
+    with pytest.raises(ValueError, match=r"kl_penalty is 0\.1, but reference_logprobs are None: compute"):
         policy_loss(**data, config=LossConfig(reference_policy_kl_penalty=0.1))
 
 

@@ -1,4 +1,7 @@
-"""The order in which a run takes prompts. A stream's position is its whole state, so resuming is exact."""
+"""A run's data: its task, and the order in which it takes prompts.
+
+The stream's position is its whole state, so resuming is exact.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,40 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from runtime.tasks.seeds import derive_seed
+from runtime.tasks.base import JudgedTask, OwnTask
+from runtime.tasks.config import DataConfig, JsonlTaskConfig, ReasoningGymTaskConfig
+from runtime.tasks.embedded import CharacterTask
+from runtime.tasks.jsonl import JsonlTask
+from runtime.tasks.split import Split, derive_seed
+
+
+def judged(data: DataConfig) -> bool:
+    """Whether code of users or of other packages computes the task's verdicts."""
+    return isinstance(data.task, JsonlTaskConfig | ReasoningGymTaskConfig)
+
+
+def load_task(data: DataConfig, split: Split) -> OwnTask | JudgedTask:
+    """One split of the task that the `data:` block describes. Does not load its verifier.
+
+    Raises TaskError for wrong data or options, before anything runs.
+    """
+    config = data.task
+    if isinstance(config, JsonlTaskConfig):
+        return JsonlTask(config, data, split)
+    if isinstance(config, ReasoningGymTaskConfig):
+        from runtime.tasks.gym import GymTask  # importing reasoning-gym takes seconds
+
+        return GymTask(config, data, split)
+    return CharacterTask(config, data, split)
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Where a run is in its data.
+    """The position of a run in its data.
 
-    `position` prompts were taken, over all epochs; epoch e is positions e × num_prompts to (e + 1) × num_prompts − 1.
-    `max_epochs` None: no end. `first_prompt` is the run's number of the prompt at position 0: not 0 where the run went
-    on with other data (C3).
+    `position` prompts were taken over all epochs; epoch e is positions e × num_prompts to (e + 1) × num_prompts − 1.
+    `max_epochs` None: no end. `first_prompt` is the run's number of the prompt at position 0. It is not 0 if the run
+    was resumed with other data (C3).
     """
 
     num_prompts: int
@@ -29,7 +56,7 @@ class Stream:
 
     @property
     def left_in_epoch(self) -> int:
-        """Prompts not yet taken of the epoch that the position is in; 0 when the stream has ended."""
+        """Prompts not yet taken of the current epoch; 0 if the stream has ended."""
         if self.max_epochs is not None and self.position >= self.max_epochs * self.num_prompts:
             return 0
         return self.num_prompts - self.position % self.num_prompts
@@ -44,7 +71,7 @@ class StreamItem:
 
 
 def item_at(stream: Stream, prompt: int) -> StreamItem:
-    """Prompt number `prompt` of the run, wherever the stream's position is."""
+    """Prompt number `prompt` of the run, at any position of the stream."""
     epoch, offset = divmod(prompt - stream.first_prompt, stream.num_prompts)
     index = int(_order(stream.seed, epoch, stream.num_prompts)[offset]) if stream.shuffle else offset
     return StreamItem(prompt=prompt, index=index)
