@@ -30,7 +30,8 @@ from specs.evidence.twins import spin
 from specs.evidence.twins.compare import TWINS, line, rows
 from specs.evidence.twins.configurations import CONFIGURATIONS
 from specs.model import CrashFrom, WorldOptions
-from specs.properties.kinds import Properties, properties_of
+from specs.properties.catalog import properties_of
+from specs.properties.kinds import Properties
 
 PROMPTS = 24
 PLAIN_STATES = 100_000

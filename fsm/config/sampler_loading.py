@@ -48,7 +48,7 @@ def load_custom(config: CustomConfig) -> PromptGroupSampler:
     """An instance of the class that `target` names, made with the extra keys of its block."""
     where = f"async_rl.sampler.target {config.target}"
     module_name, _, class_name = config.target.partition(":")
-    module = _imported(module_name, where)
+    module = imported(module_name, where)
     if class_name not in vars(module):
         classes = [name for name, value in vars(module).items() if inspect.isclass(value)]
         near = difflib.get_close_matches(class_name, classes, n=1)
@@ -67,8 +67,8 @@ def load_custom(config: CustomConfig) -> PromptGroupSampler:
     return _construct(found, config.options, where)
 
 
-def _imported(name: str, where: str) -> ModuleType:
-    """The module. Raises ConfigError with the file and line that are to blame, where they are known."""
+def imported(name: str, where: str) -> ModuleType:
+    """The user's module. Raises ConfigError with the file and line that are to blame, where they are known."""
     try:
         return importlib.import_module(name)
     except KeyboardInterrupt:

@@ -29,8 +29,9 @@ from runtime.trace.files import TraceUnreadable
 from runtime.trace.replay import ReplayResult, replay
 from runtime.trace.show import printable
 from specs.model import Answer
-from specs.properties.kinds import ALWAYS, EDGES
+from specs.properties.catalog import EDGES
 from specs.properties.kinds import Transition as Answered
+from specs.properties.states import ALWAYS
 
 SAME, UNREADABLE, DIFFERS = 0, 1, 2
 """Exit codes."""

@@ -1,26 +1,30 @@
-"""What `evenstep check` goes through at each scope: a few small cases of one configuration, each of them completely.
+"""The cases that `evenstep check` explores at each scope: small versions of one configuration, all of their states.
 
 One case with every number at its largest would have too many states. So the first case has the whole world at small
-numbers, and further ones each enlarge something at the cost of something else: three groups a step, a wider window,
-a second replacement, a second epoch. A case that has nothing the first has not is left out.
+numbers, and each further one enlarges something at the cost of something else: three groups a step, a wider window,
+a second replacement, a second epoch. A case that adds nothing to the first is left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from fsm.config.blocks import CustomConfig
 from fsm.config.parse import RunConfig
 from fsm.config.setup import set_up
 from fsm.machines.table import fire
 from fsm.rules.laws import Laws, laws_of
 from specs.check.scaling import Scaled, Scope, scale
+from specs.check.user_properties import load_properties
 from specs.model import CrashFrom, WorldOptions
+from specs.properties.catalog import properties_of
+from specs.properties.kinds import Properties
 
 
 class ScopeName(StrEnum):
-    """How much is gone through."""
+    """How much is explored."""
 
     QUICK = "quick"
     DEFAULT = "default"
@@ -33,6 +37,8 @@ class Case(NamedTuple):
     name: str
     scaled: Scaled
     world: WorldOptions
+    properties: tuple[str, ...] = ()
+    """The user's own, as `module:name`; explored with the built-in ones."""
 
 
 class _Plan(NamedTuple):
@@ -44,7 +50,7 @@ class _Plan(NamedTuple):
 
 
 AT_ONCE = WorldOptions(backs_off=False)
-"""A failed attempt is followed by the next at once, or after the sync: a group never backs off."""
+"""A retry starts at once, or after the sync: a group never backs off."""
 
 PLANS: Mapping[ScopeName, tuple[_Plan, ...]] = {
     ScopeName.QUICK: (
@@ -75,18 +81,20 @@ PLANS: Mapping[ScopeName, tuple[_Plan, ...]] = {
         ),
     ),
 }
-"""Per scope the cases, the first of them the one that the others are measured by."""
+"""Per scope the cases; a further case is left out unless it is larger than the first in something."""
 
 
-def cases_of(config: RunConfig, scope: ScopeName, num_prompts: int | None = None) -> list[Case]:
+def cases_of(
+    config: RunConfig, scope: ScopeName, num_prompts: int | None = None, properties: Sequence[str] = ()
+) -> list[Case]:
     """The cases of a configuration. `num_prompts` is the length of an epoch where it is known.
 
     Raises ConfigError for a custom sampler that cannot be loaded.
     """
     cases: list[Case] = []
     for plan in PLANS[scope]:
-        case = Case(plan.name, scale(config, plan.scope, num_prompts), plan.world)
-        fits = case.scaled.window <= plan.scope.window  # no one can lower the window of a custom sampler that hides it
+        case = Case(plan.name, scale(config, plan.scope, num_prompts), plan.world, tuple(properties))
+        fits = case.scaled.window <= plan.scope.window  # a custom sampler that hides its window keeps it
         if not cases or (fits and _has_more(case, cases[0])):
             cases.append(case)
     return cases
@@ -111,16 +119,34 @@ def _measures(case: Case) -> tuple[int, ...]:
     )
 
 
-def laws_in(case: Case) -> Laws:
-    """The laws that a case runs under; what setup would refuse is not refused. Raises ConfigError as `scale` does."""
-    setup = set_up(case.scaled.config, case.scaled.num_prompts, check=False)
+def laws_under(config: RunConfig, num_prompts: int, *, check: bool = True) -> Laws:
+    """The laws of a run. Raises ConfigError as `set_up` does."""
+    setup = set_up(config, num_prompts, check=check)
     return laws_of(setup.limits, setup.sampler, setup.sampler_name, fire)
 
 
+def laws_in(case: Case) -> Laws:
+    """The laws of a case, whether or not setup would refuse it. Raises ConfigError as `scale` does."""
+    return laws_under(case.scaled.config, case.scaled.num_prompts, check=False)
+
+
+def properties_in(case: Case) -> Properties:
+    """The built-in properties and the user's own. Raises ConfigError for one that cannot be loaded."""
+    return properties_of(laws_in(case)).and_also(load_properties(case.properties))
+
+
+def outside_code(config: RunConfig, properties: Sequence[str]) -> dict[str, str]:
+    """The user's code that an exploration runs, in words: a custom sampler, properties. Empty if there is none."""
+    sampler = config.async_rl.sampler
+    named = {"sampler": f"sampler {sampler.target}"} if isinstance(sampler, CustomConfig) else {}
+    return {**named, "property": f"property {' or '.join(properties)}"} if properties else named
+
+
 def bounds_of(case: Case) -> dict[str, Any]:
-    """What a case was gone through with: plain values, for JSON."""
+    """The bounds that a case is explored within: plain values, for JSON."""
     limits = laws_in(case).limits
     world = case.world
+    own = {"properties": list(case.properties)} if case.properties else {}
     return {
         "case": case.name,
         "sampler": case.scaled.config.async_rl.sampler.model_dump(),
@@ -129,11 +155,12 @@ def bounds_of(case: Case) -> dict[str, Any]:
         "limits": limits._asdict(),
         "world": {**world._asdict(), "crash": world.crash.value},
         "changed": [kept._asdict() for kept in case.scaled.kept],
+        **own,
     }
 
 
 def say_bounds(case: Case) -> str:
-    """The same in a sentence."""
+    """The bounds of a case in a sentence."""
     limits, world = laws_in(case).limits, case.world
     parts = [
         f"N {limits.size}",

@@ -3,8 +3,8 @@
 An answer of the checker names a class. Here the real core is driven along (`specs.scenarios.world.World`), and the
 first dispatched group of the class gives the answer. After every move the counts must be those of the counterexample.
 
-The checker lets the world decide whether a failed attempt is followed by another; a real run has budgets (L7). So the
-budgets of attempts are chosen such that the story can happen. Some stories fit none: `Untold` says why.
+To the checker, whether a failed attempt is retried is the world's decision; a real run has budgets (L7). So budgets of
+attempts are tried until the story can happen. Some stories fit none: `Untold` says why.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from fsm.config.parse import RunConfig, parse_config
 from fsm.errors import EvenstepError
-from fsm.events import FailureKind, GroupRecord
+from fsm.events import GroupRecord
 from fsm.groups.roster import Group
 from fsm.samplers.protocol import labelling
 from fsm.state import GroupClass, State
@@ -23,11 +23,13 @@ from specs.checker.explore import Result
 from specs.counterexample import replay
 from specs.model import CORE, Answer, CrashFrom, canonical
 from specs.properties.kinds import REFUSED
+from specs.scenarios.file import parse_move
+from specs.scenarios.run import make_move
 from specs.scenarios.world import World, WorldMistake
 
 _BACKOFF_S = 1_000.0
 _ATTEMPTS = (1, 2, 3, 4)
-"""Budgets of infra attempts that are tried; a story rarely retries more often."""
+"""The budgets of infra attempts that are tried; stories rarely retry more often."""
 _ENOUGH_ATTEMPTS = 1_000
 
 
@@ -40,7 +42,7 @@ class ConcreteAnswer(NamedTuple):
 
     answer: Answer
     prompt: int | None
-    """The prompt that it is about, where it is about a group."""
+    """The prompt of the group that it is about; None if it is about no group."""
     moves: tuple[Any, ...]
     """As a scenario file has them."""
 
@@ -75,7 +77,7 @@ def concrete(case: Case, result: Result) -> Concrete:
 
 
 def _budgets(config: RunConfig, names: Iterable[str]) -> Iterator[RunConfig]:
-    """The configuration with every budget of attempts that is tried, and with the backoff that the story needs."""
+    """The configuration with each budget of attempts, and with the backoff that the story needs."""
     answers = set(names)
     document = config.model_dump(include={"grpo", "async_rl", "loss_fn"})
     failure = document["async_rl"]["rollout_failure"]
@@ -116,95 +118,69 @@ def _differs(document: dict[str, Any], defaults: dict[str, Any]) -> dict[str, An
 def _follow(
     world: World, answers: Iterable[Answer], states: Iterable[State], crash: CrashFrom
 ) -> Iterator[ConcreteAnswer]:
-    """Drive the world along. Raises Untold where it cannot follow, or where the counts differ."""
+    """Drive the world along. Raises Untold if it cannot follow, or if the counts differ."""
     for number, (answer, state) in enumerate(zip(answers, states, strict=True), start=1):
         try:
-            told = _give(world, answer, crash)
+            prompt, moves = _moves_of(world, answer, crash)
+            for move in moves:
+                make_move(world, parse_move(number, move))
         except (WorldMistake, EvenstepError) as mistake:
             raise Untold(f"answer {number}, {answer.name}: {mistake}") from mistake
         if canonical(world.core.state) != canonical(state):
             raise Untold(f"after answer {number}, {answer.name}, the real run is in another state than the counts")
-        yield told
+        yield ConcreteAnswer(answer, prompt, moves)
 
 
-def _give(world: World, answer: Answer, crash: CrashFrom) -> ConcreteAnswer:
-    """One answer to the real core."""
-    if answer.group_class is not None:
-        return _give_group(world, answer, answer.group_class)
-    match answer.name:
-        case "crash":
-            if crash is CrashFrom.OWN_SNAPSHOT:
-                world.checkpoint()
-                world.crash()
-                return ConcreteAnswer(answer, None, ("checkpoint", "crash"))
-            world.crash()
-        case "save":
-            world.checkpoint()
-            return ConcreteAnswer(answer, None, ("checkpoint",))
-        case "chunk_trained":
-            world.chunk_trained()
-        case "step_finished":
-            world.step_finished()
-        case "weights_synced":
-            world.weights_synced()
-    return ConcreteAnswer(answer, None, (answer.name,))
-
-
-def _give_group(world: World, answer: Answer, group_class: GroupClass) -> ConcreteAnswer:
-    """An answer about a group: the first dispatched one of its class that may give it."""
+def _moves_of(world: World, answer: Answer, crash: CrashFrom) -> tuple[int | None, tuple[Any, ...]]:
+    """The prompt of an answer, the first dispatched one that may give it, and the moves of a scenario that do."""
+    if answer.group_class is None:
+        if answer.name == "save":
+            return None, ("checkpoint",)
+        own_snapshot = answer.name == "crash" and crash is CrashFrom.OWN_SNAPSHOT
+        return None, ("checkpoint", "crash") if own_snapshot else (answer.name,)
     roster = world.core.book.roster
-    failure = world.config.async_rl.rollout_failure
-    last = failure.max_infra_attempts_per_prompt - 1
+    last = world.config.async_rl.rollout_failure.max_infra_attempts_per_prompt - 1
+    running = list(roster.running.get(answer.group_class, {}).values())
+    groups: Iterable[Group]
     match answer.name:
         case "end_backoff":
-            prompt = _first(roster.backing_off.values(), group_class).prompt
-            due_s = next(due for due, attempt in world.backoffs if attempt.prompt == prompt)
-            return _tick(world, answer, prompt, due_s - world.now_s)
+            groups = roster.backing_off.values()
         case "claim_failed":
-            prompt = _first(roster.chunk.values(), group_class).prompt
-            world.claim_failed(prompt)
-            return ConcreteAnswer(answer, prompt, ({"claim_failed": [prompt]},))
+            groups = roster.chunk.values()
         case "late":
             groups = [*roster.waiting.values(), *roster.backing_off.values()]
-            prompt = _first(groups, group_class).prompt
-            world.late(prompt)
-            return ConcreteAnswer(answer, prompt, ({"late": [prompt]},))
-    running = list(roster.running.get(group_class, {}).values())
-    match answer.name:
         case "drop":
-            fits = [group for group in running if group.infra_failures == last]
+            groups = [group for group in running if group.infra_failures == last]
         case "back_off":
-            fits = [group for group in running if group.infra_failures < last]
+            groups = [group for group in running if group.infra_failures < last]
         case _:
-            fits = running
-    prompt = _first(fits, group_class).prompt
-    return _finish(world, answer, prompt)
+            groups = running
+    prompt = _first(groups, answer.group_class).prompt
+    if answer.name == "commit":
+        _require_label(world, answer, prompt)
+    return prompt, _moves_about(world, answer.name, prompt)
 
 
-def _finish(world: World, answer: Answer, prompt: int) -> ConcreteAnswer:
-    """The attempt of a prompt is over."""
-    match answer.name:
-        case "commit":
-            record = GroupRecord(prompt, completion_tokens=0, reward_mean=0.5, reward_std=0.5)
-            sampler = labelling(world.setup.sampler)
-            label = 0 if sampler is None else sampler.label(record)
-            if label != answer.label:
-                raise Untold(f"a group of label {answer.label} commits, and in a scenario all have label {label}")
-            world.commit(prompt)
-        case "filter":
-            world.filter(prompt)
-        case "retry" | "skip":
-            world.fail(prompt, FailureKind.DATA)
-            return ConcreteAnswer(answer, prompt, ({"fail": {"prompt": prompt, "kind": "data"}},))
+def _moves_about(world: World, name: str, prompt: int) -> tuple[Any, ...]:
+    fails = {"fail": {"prompt": prompt, "kind": "data" if name in ("retry", "skip") else "infra"}}
+    match name:
+        case "end_backoff":
+            due_s = next(due for due, attempt in world.backoffs if attempt.prompt == prompt)
+            return ({"tick": due_s - world.now_s},)
         case "back_off":
-            # Backoffs must not end together: a tick ends all that are due.
-            world.tick(1.0)
-            world.fail(prompt, FailureKind.INFRA)
-            return ConcreteAnswer(answer, prompt, ({"tick": 1.0}, {"fail": {"prompt": prompt, "kind": "infra"}}))
-        case "drop":
-            world.fail(prompt, FailureKind.INFRA)
-            return ConcreteAnswer(answer, prompt, ({"fail": {"prompt": prompt, "kind": "infra"}},))
-    return ConcreteAnswer(answer, prompt, ({answer.name: [prompt]},))
+            return {"tick": 1.0}, fails  # backoffs must not end together: a tick ends all that are due
+        case "retry" | "skip" | "drop":
+            return (fails,)
+    return ({name: [prompt]},)
+
+
+def _require_label(world: World, answer: Answer, prompt: int) -> None:
+    """In a scenario all groups have one record, and so one label."""
+    sampler = labelling(world.setup.sampler)
+    record = GroupRecord(prompt, completion_tokens=0, reward_mean=0.5, reward_std=0.5)
+    label = 0 if sampler is None else sampler.label(record)
+    if label != answer.label:
+        raise Untold(f"a group of label {answer.label} commits, and in a scenario all have label {label}")
 
 
 def _first(groups: Iterable[Group], group_class: GroupClass) -> Group:
@@ -212,8 +188,3 @@ def _first(groups: Iterable[Group], group_class: GroupClass) -> Group:
         if group.group_class == group_class:
             return group
     raise Untold(f"no group of {group_class} can give the answer with one budget of attempts for all prompts")
-
-
-def _tick(world: World, answer: Answer, prompt: int, seconds: float) -> ConcreteAnswer:
-    world.tick(seconds)
-    return ConcreteAnswer(answer, prompt, ({"tick": seconds},))

@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 from xml.etree import ElementTree
 
-from specs.check.cases import Case, bounds_of, laws_in, say_bounds
+from specs.check.cases import Case, bounds_of, properties_in, say_bounds
 from specs.check.concrete import Concrete
-from specs.check.run_cases import CaseResult, Checked
-from specs.check.story import sentence_of
+from specs.check.verdicts import CaseResult, Checked, never_happens
 from specs.checker.explore import UNDETERMINED, VIOLATED, Result
 from specs.model import Answer
-from specs.properties.kinds import properties_of
 
 SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
@@ -45,15 +43,13 @@ def violation_values(case: Case, result: Result, story: Concrete | None) -> dict
 
 
 def sentence(case: Case, result: Result) -> str:
-    """What the violated property says; of one that must happen and does not, that."""
-    properties = properties_of(laws_in(case))
-    said = sentence_of(properties, str(result.broken))
-    must_happen = any(prop.name == result.broken for prop in properties.sometimes)
-    return f"this never happens: {said}" if must_happen else said
+    """The sentence of the violated property; of one that must happen, that it never does."""
+    said = properties_in(case).sentence_of(str(result.broken))
+    return f"this never happens: {said}" if never_happens(case, result) else said
 
 
 def check_values(checked: Checked, story: Concrete | None) -> dict[str, Any]:
-    """A whole verdict. `story` is the first violation with prompts, where it can be told with prompts."""
+    """A whole verdict. `story` is the first violation with prompts, if it can be told with prompts."""
     violations = checked.violations()
     told = [violation_values(case, result, story if not number else None)
             for number, (case, result) in enumerate(violations)]  # fmt: skip
@@ -74,13 +70,13 @@ def check_values(checked: Checked, story: Concrete | None) -> dict[str, Any]:
 
 
 def case_values(finding: CaseResult) -> dict[str, Any]:
-    """One case: its bounds and what became of it."""
+    """One case: its bounds and its result."""
     return {
         **bounds_of(finding.case),
         "verdict": finding.verdict,
         "states": finding.states,
         "transitions": finding.transitions,
-        "seconds": round(sum(result.seconds for result in finding.results), 3),
+        "seconds": round(finding.seconds, 3),
         "why": finding.why,
     }
 
@@ -97,15 +93,15 @@ def junit_text(checked: Checked, name: str) -> str:
         time=f"{checked.seconds:.3f}",
     )
     for finding in checked.findings:
-        seconds = sum(result.seconds for result in finding.results)
-        test = ElementTree.SubElement(suite, "testcase", classname=name, name=finding.case.name, time=f"{seconds:.3f}")
+        test = ElementTree.SubElement(
+            suite, "testcase", classname=name, name=finding.case.name, time=f"{finding.seconds:.3f}"
+        )
         for result in finding.results:
             if result.verdict == VIOLATED:
-                events = ", ".join(answer.name for answer in result.counterexample)
                 failure = ElementTree.SubElement(
                     test, "failure", type=str(result.broken), message=sentence(finding.case, result)
                 )
-                failure.text = f"{say_bounds(finding.case)}: {events}"
+                failure.text = f"{say_bounds(finding.case)}: {_events(result)}"
             elif result.verdict == UNDETERMINED:
                 ElementTree.SubElement(test, "error", type=UNDETERMINED, message=result.why)
     ElementTree.indent(suite)
@@ -127,9 +123,12 @@ def sarif_values(checked: Checked, file: str | None, version: str) -> dict[str, 
     return {"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]}
 
 
+def _events(result: Result) -> str:
+    return ", ".join(answer.name for answer in result.counterexample)
+
+
 def _said(case: Case, result: Result) -> str:
-    events = ", ".join(answer.name for answer in result.counterexample)
-    return f"{result.broken} is violated ({sentence(case, result)}), in {say_bounds(case)}, by: {events}"
+    return f"{result.broken} is violated ({sentence(case, result)}), in {say_bounds(case)}, by: {_events(result)}"
 
 
 def _sarif_result(rule: str, level: str, text: str, file: str | None) -> dict[str, Any]:

@@ -1,8 +1,9 @@
-"""Writes a counterexample as files that reproduce it: a scenario, and a pytest test of the property itself."""
+"""A counterexample as the text of files that reproduce it: a scenario, and a pytest test of the property itself."""
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from pprint import pformat
 from typing import Any
@@ -10,16 +11,15 @@ from typing import Any
 import yaml
 
 from fsm.config.parse import parse_config
-from fsm.effects import StepClosed
 from fsm.state import GroupClass
-from specs.check.cases import Case, laws_in
+from specs.check.cases import Case, laws_under, properties_in
 from specs.check.concrete import Concrete, Untold, document_of
-from specs.check.scaling import Scaled
-from specs.check.story import sentence_of
+from specs.check.user_properties import load_properties
 from specs.checker.explore import Result
 from specs.counterexample import Unconfirmed, confirm
 from specs.model import CORE, Answer, CrashFrom, WorldOptions
-from specs.properties.kinds import DEADLOCK, properties_of
+from specs.properties.catalog import properties_of
+from specs.properties.kinds import DEADLOCK, Property
 from specs.scenarios.run import run_file
 from specs.scenarios.world import World as Driven
 
@@ -31,23 +31,23 @@ def breaks(
     answers: list[Answer],
     broken: str,
     cycle_start: int | None = None,
+    properties: Sequence[Property] = (),
 ) -> bool:
     """Whether this story breaks the property of that name, in the core as it is now.
 
-    `config` is as a scenario file has it. False also where the story cannot happen any more.
+    `config` is as a scenario file has it; `properties` are further ones. False also if the story cannot happen.
     """
-    case = Case("saved", Scaled(parse_config(config, check=False), num_prompts, 0, ()), world)
-    laws = laws_in(case)
+    laws = laws_under(parse_config(config, check=False), num_prompts, check=False)
     try:
-        confirm(laws, world, properties_of(laws), CORE, broken, answers, cycle_start)
+        confirm(laws, world, properties_of(laws).and_also(properties), CORE, broken, answers, cycle_start)
     except Unconfirmed:
         return False
     return True
 
 
 def scenario_text(case: Case, result: Result, story: Concrete) -> str:
-    """A scenario that holds as long as the counterexample can happen, run to be sure. Raises Untold."""
-    sentence = sentence_of(properties_of(laws_in(case)), str(result.broken))
+    """A scenario that holds as long as the counterexample can happen; it is run to be sure. Raises Untold."""
+    sentence = properties_in(case).sentence_of(str(result.broken))
     document = {
         "name": f"counterexample of {result.broken}: {sentence}",
         "source": "evenstep check",
@@ -67,25 +67,20 @@ def scenario_text(case: Case, result: Result, story: Concrete) -> str:
 
 
 def _expectation(result: Result, world: Driven) -> dict[str, Any]:
-    """What the end of the story is known by."""
+    """The end of the story, as a scenario expects it."""
     if result.broken == DEADLOCK:
         return {"outcome": "deadlocked"}
     if world.core.error is not None:
         return {"outcome": "stopped", "error": str(world.core.error)[:120]}
     roster = world.core.book.roster
-    closed = [_closed(step) for step in world.core.book.closed]
     return {
         "status": world.status,
         "version": world.core.state.trainer.version,
-        "closed": closed,
+        "closed": [step._asdict() for step in world.core.book.closed],
         "training": list(roster.chunk),
         "in_flight": sorted(roster.in_flight),
         "ready": sorted(group.prompt for group in roster.ready_groups()),
     }
-
-
-def _closed(step: StepClosed) -> dict[str, int]:
-    return step._asdict()
 
 
 class _Dumper(yaml.SafeDumper):
@@ -102,16 +97,20 @@ class _Dumper(yaml.SafeDumper):
 
 
 def pytest_text(case: Case, result: Result) -> str:
-    """A pytest test that passes as long as the counterexample breaks the property."""
+    """A pytest test that passes as long as the counterexample breaks the property; it imports a user's own."""
     config = pformat(document_of(case.scaled.config), width=110, sort_dicts=False)
     answers = "".join(f"    {_answer(answer)},\n" for answer in result.counterexample)
-    sentence = sentence_of(properties_of(laws_in(case)), str(result.broken))
+    sentence = properties_in(case).sentence_of(str(result.broken)).replace("\\", "/").replace('"', "'")
+    own = [target for target in case.properties if load_properties((target,))[0].name == result.broken]
+    module, _, name = own[0].partition(":") if own else ("", "", "")
+    imports = f"\nfrom {module} import {name}\n" if own else ""
+    given = f", properties=[{name}]" if own else ""
     return f'''"""A counterexample that `evenstep check` found: {sentence}."""
 
 from fsm.state import GroupClass
 from specs.model import Answer, CrashFrom, WorldOptions
 from specs.check.saved import breaks
-
+{imports}
 CONFIG = {config}
 NUM_PROMPTS = {case.scaled.num_prompts}
 WORLD = {_world(case.world)}
@@ -121,7 +120,7 @@ STORY = [
 
 def test_the_counterexample_breaks_{result.broken}():
     """Once the cause is gone this fails: turn it into `assert not`, and it keeps the cause away."""
-    assert breaks(CONFIG, NUM_PROMPTS, WORLD, STORY, {result.broken!r}, {result.cycle_start!r})
+    assert breaks(CONFIG, NUM_PROMPTS, WORLD, STORY, {result.broken!r}, {result.cycle_start!r}{given})
 '''
 
 

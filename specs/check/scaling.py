@@ -1,14 +1,14 @@
-"""Scales a run's configuration down to scopes that can be explored completely, and says what it keeps.
+"""Scales a run's configuration down to scopes that can be explored completely, and says what is kept.
 
-How a number compares to another usually matters more than its size: a streaming minimum below N behaves differently
-from one of N, and a buffer that is larger than required differently from one that is just large enough. `scale` keeps
-these relations and makes the numbers small. It notes every change (`ScaledOption`), so that a verdict can say for
-which bounds it holds.
+What matters of a number is mostly how it stands to another one: a streaming minimum below N waits for other things than
+one of N, a buffer larger than required behaves otherwise than one just large enough. `scale` keeps those relations and
+makes the numbers small. It notes every change (`ScaledOption`), so a verdict can say for which bounds it holds.
 """
 
 from __future__ import annotations
 
 import inspect
+from functools import reduce
 from typing import Any, NamedTuple
 
 from fsm.config.parse import (
@@ -41,17 +41,17 @@ class Scope(NamedTuple):
     skipped: int = 0
     """Of max_skipped_prompts."""
     search: int | None = None
-    """Of dynamic_sampling_max_gen_batches; None: the given limit is left out."""
+    """Of dynamic_sampling_max_gen_batches; None: no limit, even if one is given."""
 
 
 class ScaledOption(NamedTuple):
-    """A number that is checked with another value than the given one."""
+    """One number that is checked at another value than it is given."""
 
     key: str
     given: object
     checked: object
     keeps: str
-    """The relation that both values have."""
+    """What the two have in common."""
 
 
 class Scaled(NamedTuple):
@@ -66,7 +66,7 @@ class Scaled(NamedTuple):
 
 
 class _Numbers:
-    """The configuration as a document that is being scaled, and the changes so far."""
+    """The configuration as a document that is being scaled, and its changes."""
 
     def __init__(self, config: RunConfig) -> None:
         document = config.model_dump(include={"grpo", "async_rl"})
@@ -74,51 +74,41 @@ class _Numbers:
         self.document: dict[str, Any] = {**document, "loss_fn": {"use_importance_sampling_correction": correction}}
         self.kept: list[ScaledOption] = []
 
-    def put(self, block: dict[str, Any], path: str, value: object, keeps: str) -> None:
-        """Set the last key of `path` in its block, and note it where that changes it."""
-        key = path.rpartition(".")[2]
+    def put(self, path: str, value: object, keeps: str, block: dict[str, Any] | None = None) -> None:
+        """Set the option at `path`, in that block if one is given, and note it if that changes it."""
+        *outer, key = path.split(".")
+        if block is None:
+            block = reduce(lambda found, name: found[name], outer, self.document)
         if block[key] != value:
             self.kept.append(ScaledOption(path, block[key], value, keeps))
             block[key] = value
 
 
 def scale(config: RunConfig, scope: Scope, num_prompts: int | None = None) -> Scaled:
-    """The configuration at a scope. `num_prompts` is the length of an epoch, where it is known.
+    """The configuration at a scope. `num_prompts` is the length of an epoch, if it is known.
 
     Setup is not checked: the scaled configuration is refused for the same reasons as the given one.
     Raises ConfigError for a custom sampler that cannot be loaded.
     """
     numbers = _Numbers(config)
-    grpo, async_rl = numbers.document["grpo"], numbers.document["async_rl"]
     sampler = build_sampler(config)
     known = traits(config, sampler)
     given_size = config.grpo.num_prompts_per_step
-    size = _size(config, scope)
+    size = min(given_size, scope.size)
     window = _scale_window(numbers, config, known, scope, sampler)
-    numbers.put(grpo, "grpo.num_prompts_per_step", size, "N, smaller")
-    numbers.put(
-        grpo, "grpo.num_generations_per_prompt", min(grpo["num_generations_per_prompt"], 2), "siblings count nowhere"
-    )
-    minimum = resolved_streaming_minimum(config)
-    if async_rl["min_groups_for_streaming_train"] is not None:
-        numbers.put(
-            async_rl,
-            "async_rl.min_groups_for_streaming_train",
-            _between(minimum, given_size, size),
-            _relation(minimum, given_size, "N"),
-        )
+    numbers.put("grpo.num_prompts_per_step", size, "N, smaller")
+    generations = min(config.grpo.num_generations_per_prompt, 2)
+    numbers.put("grpo.num_generations_per_prompt", generations, "siblings count nowhere")
+    if config.async_rl.min_groups_for_streaming_train is not None:
+        minimum = resolved_streaming_minimum(config)
+        keeps = _relation(minimum, given_size, "N")
+        numbers.put("async_rl.min_groups_for_streaming_train", _between(minimum, given_size, size), keeps)
     _scale_losses(numbers, config, known, scope, size)
     _scale_capacities(numbers, config, known, size, window)
     _scale_ends(numbers, window, scope)
     scaled = parse_config(numbers.document, check=False)
-    return Scaled(
-        scaled, _num_prompts(scaled, known, scope, window, given_size, num_prompts), window, tuple(numbers.kept)
-    )
-
-
-def _size(config: RunConfig, scope: Scope) -> int:
-    """N: as large as the scope allows, and no larger than given."""
-    return min(config.grpo.num_prompts_per_step, scope.size)
+    epoch = _num_prompts(scaled, known, scope, window, given_size, num_prompts)
+    return Scaled(scaled, epoch, window, tuple(numbers.kept))
 
 
 def _relation(value: int, other: int, name: str) -> str:
@@ -130,7 +120,7 @@ def _relation(value: int, other: int, name: str) -> str:
 
 
 def _between(value: int, given_size: int, size: int) -> int:
-    """A number of groups with its relation to N: 1 stays 1, N stays N, a number between stays between if one exists."""
+    """A number of groups as it stands to N: 1 stays 1, N stays N, between stays between where N has a between."""
     if value > given_size:
         return size + 1
     if value == given_size:
@@ -143,7 +133,7 @@ def _between(value: int, given_size: int, size: int) -> int:
 def _scale_window(
     numbers: _Numbers, config: RunConfig, known: SamplerTraits, scope: Scope, sampler: PromptGroupSampler
 ) -> int:
-    """Cap the window: an option of the sampler, or else, uncapped, what its required buffer shows."""
+    """Cap the window. A custom sampler's is the option of that name; where it has none, what its capacity tells."""
     block = numbers.document["async_rl"]["sampler"]
     options = block["options"] if isinstance(config.async_rl.sampler, CustomConfig) else block
     takes = inspect.signature(type(sampler)).parameters
@@ -151,7 +141,7 @@ def _scale_window(
         given = options.get(key, takes[key].default if key in takes else None)
         if type(given) is int:
             options.setdefault(key, given)
-            numbers.put(options, f"async_rl.sampler.{key}", min(given, scope.window), "the window, capped")
+            numbers.put(f"async_rl.sampler.{key}", min(given, scope.window), "the window, capped", options)
             return int(options[key])
     capacity = known.required_buffer_capacity
     return 1 if not capacity else max(0, capacity // config.grpo.num_prompts_per_step - 1)
@@ -159,59 +149,43 @@ def _scale_window(
 
 def _scale_losses(numbers: _Numbers, config: RunConfig, known: SamplerTraits, scope: Scope, size: int) -> None:
     """Reserve, attempts, floor and budgets."""
-    failure = numbers.document["async_rl"]["rollout_failure"]
+    failure = config.async_rl.rollout_failure
     where = "async_rl.rollout_failure"
     given_size = config.grpo.num_prompts_per_step
-    uses_pool = failure["on_dropped_prompt"] == "replace" and known.uses_replacement_pool
-    reserve, attempts = failure["replacement_reserve_prompts"], failure["max_replacement_attempts"]
-    if uses_pool:
-        numbers.put(
-            failure,
-            f"{where}.replacement_reserve_prompts",
-            _between(reserve, given_size, size),
-            _relation(reserve, given_size, "N"),
-        )
-        numbers.put(
-            failure,
-            f"{where}.max_replacement_attempts",
-            min(attempts, scope.attempts),
-            "one" if attempts == 1 else "none" if attempts == 0 else "some, capped",
-        )
+    if failure.on_dropped_prompt == "replace" and known.uses_replacement_pool:
+        reserve, attempts = failure.replacement_reserve_prompts, failure.max_replacement_attempts
+        keeps = _relation(reserve, given_size, "N")
+        numbers.put(f"{where}.replacement_reserve_prompts", _between(reserve, given_size, size), keeps)
+        keeps = {0: "none", 1: "one"}.get(attempts, "some, capped")
+        numbers.put(f"{where}.max_replacement_attempts", min(attempts, scope.attempts), keeps)
     _scale_floor(numbers, config, size)
-    numbers.put(
-        failure, f"{where}.max_consecutive_dropped_prompts", min(failure["max_consecutive_dropped_prompts"], 1), "some"
-    )
-    skipped = min(failure["max_skipped_prompts"], scope.skipped)
-    numbers.put(failure, f"{where}.max_skipped_prompts", skipped, "some" if skipped else LEFT_OUT)
+    dropped, skipped = min(failure.max_consecutive_dropped_prompts, 1), min(failure.max_skipped_prompts, scope.skipped)
+    numbers.put(f"{where}.max_consecutive_dropped_prompts", dropped, "some")
+    numbers.put(f"{where}.max_skipped_prompts", skipped, "some" if skipped else LEFT_OUT)
 
 
 def _losses(size: int, floor: int) -> str:
-    """How many losses a floor allows, in words."""
+    """How many losses a floor allows."""
     if floor >= size:
         return "no loss"
     return "all losses but one" if floor == 1 else "some losses"
 
 
 def _scale_floor(numbers: _Numbers, config: RunConfig, size: int) -> None:
-    """Keep the fraction if it allows as many losses of the small N; else set one that does."""
-    failure = numbers.document["async_rl"]["rollout_failure"]
-    fraction = failure["min_step_batch_fraction"]
+    """The fraction as it is written where it allows as many losses of the small N; else one that does."""
+    fraction = config.async_rl.rollout_failure.min_step_batch_fraction
     given_size = config.grpo.num_prompts_per_step
     given = _losses(given_size, floor_groups(given_size, fraction))
     some = given if size > 2 else given.replace("some losses", "all losses but one")
     if size == 1 or _losses(size, floor_groups(size, fraction)) == some:
         return
     floor = {"no loss": size, "some losses": max(1, size - 1), "all losses but one": 1}[given]
-    numbers.put(failure, "async_rl.rollout_failure.min_step_batch_fraction", _fraction(floor, size), f"allows {given}")
-
-
-def _fraction(floor: int, size: int) -> float:
-    """A short decimal f with ceil(size × f) = floor."""
-    return 1.0 if floor == size else (10 * floor // size) / 10
+    short = 1.0 if floor == size else (10 * floor // size) / 10  # a decimal f with ceil(size × f) = floor
+    numbers.put("async_rl.rollout_failure.min_step_batch_fraction", short, f"allows {given}")
 
 
 def _scale_capacities(numbers: _Numbers, config: RunConfig, known: SamplerTraits, size: int, window: int) -> None:
-    """Keep how the buffer compares to what is required, and in flight to N and the buffer. null stays null."""
+    """Buffer against what is required, in flight against N and the buffer. null stays null."""
     async_rl = numbers.document["async_rl"]
     given_size = config.grpo.num_prompts_per_step
     given_buffer, given_needed = resolved_buffer(config, known), required_buffer(config, known)
@@ -223,7 +197,7 @@ def _scale_capacities(numbers: _Numbers, config: RunConfig, known: SamplerTraits
     needed = required_buffer(small, small_known)
     if async_rl["max_buffered_rollouts"] is not None:
         buffer, keeps = _capacity(given_buffer, given_needed, given_size, needed, size, window)
-        numbers.put(async_rl, "async_rl.max_buffered_rollouts", buffer, keeps)
+        numbers.put("async_rl.max_buffered_rollouts", buffer, keeps)
     else:
         buffer = resolved_buffer(small, small_known)
     inflight = async_rl["max_inflight_prompts"]
@@ -234,11 +208,11 @@ def _scale_capacities(numbers: _Numbers, config: RunConfig, known: SamplerTraits
             scaled, keeps = max(size, min(size + 1, buffer - 1)), "above N, below the buffer"
         else:
             scaled, keeps = min(_between(inflight, given_size, size), buffer), _relation(inflight, given_size, "N")
-        numbers.put(async_rl, "async_rl.max_inflight_prompts", scaled, keeps)
+        numbers.put("async_rl.max_inflight_prompts", scaled, keeps)
 
 
 def _capacity(given: int, given_needed: int, given_size: int, needed: int, size: int, window: int) -> tuple[int, str]:
-    """The scaled buffer, and its relation to what is required."""
+    """The buffer, as it stands to what is required."""
     if given < given_needed:
         least = size if given >= given_size else 1  # without a window no buffer holds a step and is too small
         scaled = max(least, min(needed - 1, given * needed // given_needed))
@@ -260,14 +234,14 @@ def _scale_ends(numbers: _Numbers, window: int, scope: Scope) -> None:
     steps = grpo["max_num_steps"]
     if steps is not None:
         most = max(1, window + scope.steps - 1)
-        numbers.put(grpo, "grpo.max_num_steps", min(steps, most), "a limit that is reached before the data is used up")
+        numbers.put("grpo.max_num_steps", min(steps, most), "a limit that is reached before the data is used up")
     epochs = min(grpo["max_num_epochs"], scope.epochs)
-    numbers.put(grpo, "grpo.max_num_epochs", epochs, "more than one" if epochs > 1 else LEFT_OUT)
+    numbers.put("grpo.max_num_epochs", epochs, "more than one" if epochs > 1 else LEFT_OUT)
     search = grpo["dynamic_sampling_max_gen_batches"]
     if search is not None:
         limit = None if scope.search is None else min(search, scope.search)
         keeps = LEFT_OUT if limit is None else "a limit"
-        numbers.put(grpo, "grpo.dynamic_sampling_max_gen_batches", limit, keeps)
+        numbers.put("grpo.dynamic_sampling_max_gen_batches", limit, keeps)
 
 
 def _num_prompts(

@@ -1,4 +1,4 @@
-"""A counterexample as a numbered story: each event, what changed, and what each open step has selected and charged."""
+"""A counterexample as a numbered story: each event, its changes, and what each open step has selected and charged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from specs.check.concrete import Concrete
 from specs.checker.explore import Result
 from specs.counterexample import beginning, replay
 from specs.model import CORE, Answer, initial
-from specs.properties.kinds import DEADLOCK, REFUSED, Properties
+from specs.properties.kinds import REFUSED
 
 EVENTS = {
     "commit": "the rollout of {it} finishes and is kept",
@@ -36,7 +36,7 @@ EVENTS = {
 
 
 def event_text(answer: Answer, prompt: int | None) -> str:
-    """What happened, with the prompt where it is known."""
+    """The event in words, with its prompt if it is known."""
     group_class = answer.group_class
     if group_class is None:
         return EVENTS[answer.name]
@@ -47,16 +47,16 @@ def event_text(answer: Answer, prompt: int | None) -> str:
 
 
 def class_text(group_class: GroupClass) -> str:
-    """The class without what it has not: "target step 1, start weight 0"."""
+    """The fields that the class has: "target step 1, start weight 0"."""
     defaults = group_class._field_defaults
     given = group_class._asdict().items()
     return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in given if value != defaults[name])
 
 
-def move_text(move: Change) -> str:
-    """A move of the core: its kind in words, and its fields."""
-    words = re.sub(r"(?<!^)(?=[A-Z])", " ", type(move).__name__).lower()
-    fields = [(name, value) for name, value in move._asdict().items() if value not in (-1, False, 0)]
+def change_text(change: Change) -> str:
+    """A change: its kind in words, and its fields."""
+    words = re.sub(r"(?<!^)(?=[A-Z])", " ", type(change).__name__).lower()
+    fields = [(name, value) for name, value in change._asdict().items() if value not in (-1, False, 0)]
     parts = [_field_text(name, value) for name, value in fields]
     return f"{words} ({'; '.join(parts)})" if parts else words
 
@@ -72,57 +72,42 @@ def _field_text(name: str, value: object) -> str:
 
 
 def steps_text(state: State, laws: Laws) -> str:
-    """Per open step what it has selected and charged."""
+    """What each open step has selected and charged."""
     version = state.trainer.version
     steps = sorted({version, *(step for step, _ in pages.items(state.ledgers))})
     parts = [f"step {step}: {selected(state, step)} selected, {charged(state, step)} charged" for step in steps]
     return f"{'; '.join(parts)} of {laws.limits.size}; in flight {state.tally.in_flight}, ready {state.tally.ready}"
 
 
-def sentence_of(properties: Properties, broken: str) -> str:
-    """What a property says, in its own words."""
-    if broken == DEADLOCK:
-        return "the run is not over, and nothing can ever happen again"
-    if broken == REFUSED:
-        return "a rule refuses what another asks of it"
-    sentences = {prop.name: prop.sentence for prop in properties.always}
-    sentences |= {prop.name: prop.sentence for prop in properties.edges}
-    sentences |= {prop.name: prop.sentence for prop in properties.sometimes}
-    sentences |= {prop.name: prop.sentence for prop in properties.eventually}
-    return sentences[broken]
+_SHOWN_CHANGES = 12
+"""Changes that are shown of one event."""
 
 
 def tell_story(case: Case, result: Result, with_prompts: Concrete | None) -> list[str]:
     """The counterexample, line by line."""
     laws = laws_in(case)
-    # The last answer of a refusal leads to no state.
     refused = result.broken == REFUSED
-    answers = result.counterexample[:-1] if refused else result.counterexample
+    answers = result.counterexample[:-1] if refused else result.counterexample  # what is refused leads to no state
     told = replay(laws, case.world, CORE, answers)
     first = initial(laws)
     lines = [f"start: {steps_text(first, laws)}"]
     if not told and not refused:
-        lines += [f"     - {move_text(move)}" for move in beginning(laws, CORE).done[:_SHOWN_MOVES]]
+        lines += _changes(beginning(laws, CORE).done)
     for number, step in enumerate(told, start=1):
         if result.cycle_start is not None and number == result.cycle_start + 1:
             lines.append("-- the cycle starts here: from its end it goes on as from here, for ever --")
         prompt = with_prompts.told[number - 1].prompt if with_prompts is not None else None
         lines.append(f"{number:>3}. {event_text(step.transition.answer, prompt)}")
-        lines += [f"     - {move_text(move)}" for move in step.transition.done[:_SHOWN_MOVES]]
+        lines += _changes(step.transition.done)
         lines.append(f"     {steps_text(step.situation.state, laws)}")
-    last = told[-1].situation.state if told else first
-    return [*lines, *_ending(result, last, laws, refused)]
-
-
-_SHOWN_MOVES = 12
-"""Moves that are shown of one event."""
-
-
-def _ending(result: Result, last: State, laws: Laws, refused: bool) -> Sequence[str]:
     if refused:
-        given = f"then: {event_text(result.counterexample[-1], None)}" if result.counterexample else "at once"
-        return [given, f"the core refuses: {result.why}"]
-    ending = [f"it is {status(last)}; {waits_for(last, laws.limits, laws.sampler_name)}"]
+        last = f"then: {event_text(result.counterexample[-1], None)}" if result.counterexample else "at once"
+        return [*lines, last, f"the core refuses: {result.why}"]
     if result.cycle_start is not None and result.cycle_start == len(result.counterexample):
-        ending.insert(0, "-- and the run stays there for ever: nothing has to happen --")
-    return ending
+        lines.append("-- and the run stays there for ever: nothing has to happen --")
+    state = told[-1].situation.state if told else first
+    return [*lines, f"it is {status(state)}; {waits_for(state, laws.limits, laws.sampler_name)}"]
+
+
+def _changes(done: Sequence[Change]) -> list[str]:
+    return [f"     - {change_text(change)}" for change in done[:_SHOWN_CHANGES]]

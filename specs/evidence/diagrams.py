@@ -33,7 +33,7 @@ def mermaid(table: Table[Any, Any]) -> str:
 
 
 def _arrows_only(source: str) -> str:
-    """The diagram without styling, which the page that shows it decides."""
+    """The diagram without styling: the page that shows it decides that."""
     kept = [
         line.rstrip()
         for line in source.splitlines()
@@ -43,7 +43,7 @@ def _arrows_only(source: str) -> str:
 
 
 def find_table(name: str) -> Table[Any, Any]:
-    """A machine by its name, whatever the case. Raises KeyError with the known names."""
+    """A machine by its name, in any case. Raises KeyError with the known names."""
     for table in ALL_TABLES:
         if table.name.lower() == name.lower():
             return table
@@ -51,13 +51,13 @@ def find_table(name: str) -> Table[Any, Any]:
 
 
 def block(table: Table[Any, Any]) -> str:
-    """What a document holds of a machine, between its marks."""
+    """A machine's diagram between the marks of a document."""
     begin, end = BEGIN.format(name=table.name), END.format(name=table.name)
     return f"{begin}\n```mermaid\n{mermaid(table)}```\n{end}"
 
 
 def refreshed(document: str) -> str:
-    """`document` with every generated diagram in it replaced by what the tables say now."""
+    """`document` with every generated diagram drawn from the tables again."""
     for table in ALL_TABLES:
         begin, end = BEGIN.format(name=table.name), END.format(name=table.name)
         if begin in document:

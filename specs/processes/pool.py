@@ -1,4 +1,4 @@
-"""Work on several processes that never outlive who asked for it."""
+"""Work on other processes, which never outlive the one that asked for it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from types import FrameType
 from typing import TypeVar
 
 _UNWINDING_S = 5.0
-"""How long a process that is not wanted any more may take to end those that it started."""
+"""How long a process may take to end those that it started, once it is told to end."""
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 
 class WorkInterrupted(KeyboardInterrupt):
-    """A signal asked the work to end; raised by who handles signals, so that it is told from what the work raises."""
+    """A signal asked the work to end. The signal's handler raises it, so it is told from what the work raises."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signum)
@@ -37,10 +37,10 @@ def interrupt(signum: int, frame: FrameType | None) -> None:
 def on_processes(
     work: Callable[[Item], Answer], items: Sequence[Item], jobs: int
 ) -> Generator[tuple[int, Answer], None, None]:
-    """Answers as they come, with the number of the item; on this process where `jobs` is 1.
+    """Answers as they come, with the number of the item; on this process if `jobs` is 1.
 
-    Where the work raises, where this generator is closed early, and where this process ends in whatever way, the
-    processes end at once. Raises what `work` raises, and BrokenProcessPool where a process is lost.
+    The processes end at once if the work raises, if this generator is closed early, and if this process ends, however
+    it ends. Raises what `work` raises, and BrokenProcessPool if a process is lost.
     """
     if jobs <= 1:
         for number, item in enumerate(items):
@@ -68,7 +68,7 @@ def on_processes(
 
 @contextmanager
 def _holding(*signals: signal.Signals) -> Iterator[None]:
-    """Signals that come meanwhile are handled afterwards."""
+    """Handle signals that arrive in here afterwards."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
         yield
@@ -86,10 +86,10 @@ class ProcessLost(Exception):
 
 
 def apart(work: Callable[[], int]) -> int:
-    """What `work` returns, on a process of its own that is forked off: whatever ends that one, this one goes on.
+    """What `work` returns, on a process that is forked off: this one survives, however that one ends.
 
-    Nothing but a number comes back, since reading anything else could run code of the work's here. The process hears
-    no Ctrl-C, and ends with this one, or once it has answered, whatever threads the work left. Raises ProcessLost.
+    Only a number comes back: unpickling anything else could run the work's code here. The process ignores Ctrl-C. It
+    ends with this one, or once it has answered, even if the work left threads. Raises ProcessLost.
     """
     context = multiprocessing.get_context("fork")
     here, there = context.Pipe()
@@ -113,7 +113,7 @@ def apart(work: Callable[[], int]) -> int:
 
 
 def _work_apart(work: Callable[[], int], here: Connection, there: Connection) -> None:
-    """In the process: SIGTERM ends processes that the work has in turn, and then this one."""
+    """In the process: SIGTERM ends the processes that the work started, and then this one."""
     here.close()
     signal.signal(signal.SIGTERM, interrupt)
     _begin(there)
@@ -126,17 +126,17 @@ def _work_apart(work: Callable[[], int], here: Connection, there: Connection) ->
 
 
 def _begin(lifeline: Connection) -> None:
-    """In each process: Ctrl-C is for who asked for the work, whose end is this process's end."""
+    """In each process: ignore Ctrl-C, which is for the process that asked for the work, and end with that one."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
 
 
 def _begin_work(lifeline: Connection) -> None:
-    """In each process of a pool: what its work prints goes beside what was asked for, which is printed elsewhere."""
+    """In each process of a pool: what the work prints goes to stderr, since stdout is for the results."""
     _begin(lifeline)
     sys.stdout = sys.stderr
 
 
 def _end_with(lifeline: Connection) -> None:
-    lifeline.poll(None)  # nothing is ever sent: what comes is the end
+    lifeline.poll(None)  # nothing is ever sent: it returns when the other end is closed
     os._exit(1)

@@ -1,39 +1,54 @@
-"""What must hold of every run, as named public objects: a kind, a sentence, the rules it comes from, a predicate.
+"""The kinds of properties, and how a function becomes one.
 
-Four kinds: `Always` holds of every state; `Edge` of every transition ("this step closes" cannot be said of a state);
-`Sometimes` of some transition, against properties that hold because nothing happens; and `Eventually`: from
-every state, under fairness, a transition that reaches it comes, or the run is over. `properties_of` has all that a
-run under given laws must keep. The checker adds two of its own, which need no predicate: `DEADLOCK` and `REFUSED`.
+`Always` holds of every state, `Edge` of every transition ("this step closes" cannot be said of a state). `Sometimes`
+happens in some transition: it guards against properties that hold because nothing happens. `Eventually` is reached:
+from every state, under fairness, a transition that reaches it comes, or the run is over. The checker looks for two
+more, which need no predicate: `DEADLOCK` and `REFUSED`.
 
-Predicates are deterministic, and raise nothing.
+    @edge("L5")
+    def closes_full(transition: Transition, laws: Laws) -> bool:
+        '''A step closes with selected + charged = N.'''
+        return all(change.selected + change.charged == laws.limits.size for change in transition.all_of(StepClosed))
+
+A predicate is deterministic, looks at its arguments alone, and raises nothing.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from fsm.errors import InvariantBroken, SamplerError
-from fsm.groups.invariants import check
-from fsm.machines.prompt_group import Tally
-from fsm.machines.shortfall_ledger import LedgerContext, ledger_holds
-from fsm.rules import own_moves
-from fsm.rules.changes import Change, ChunkSelected, RunCompleted, RunResumed, RunStopped, StepClosed
+from fsm.rules.changes import Change
 from fsm.rules.laws import Laws
-from fsm.state import NONE, State, is_over, slots_accounted
-from fsm.values import pages
+from fsm.state import State
 from specs.model import Answer
+
+C = TypeVar("C")
+
+DEADLOCK = "deadlock"
+"""The run is not over, and nothing can ever happen again."""
+REFUSED = "refused"
+"""A rule refuses what another asks of it (InvariantBroken, X2 among them)."""
 
 
 class Transition(NamedTuple):
-    """One answer and all that followed from it."""
+    """One answer of the world and all that followed from it."""
 
     before: State
-    """Under `crash` the state that was saved."""
+    """After a crash: the state that was saved."""
     answer: Answer
     done: Sequence[Change]
-    """The moves of the answer and the core's own, in order."""
+    """The changes, in order: those of the answer, then those of the core's own moves."""
     after: State
+
+    def all_of(self, kind: type[C]) -> list[C]:
+        """The changes of one kind, in order."""
+        return [change for change in self.done if isinstance(change, kind)]
+
+
+OfState = Callable[[State, Laws], bool]
+OfTransition = Callable[[Transition, Laws], bool]
 
 
 class Always(NamedTuple):
@@ -42,7 +57,7 @@ class Always(NamedTuple):
     name: str
     sentence: str
     rules: tuple[str, ...]
-    holds: Callable[[State, Laws], bool]
+    holds: OfState
 
 
 class Edge(NamedTuple):
@@ -51,7 +66,7 @@ class Edge(NamedTuple):
     name: str
     sentence: str
     rules: tuple[str, ...]
-    holds: Callable[[Transition, Laws], bool]
+    holds: OfTransition
 
 
 class Sometimes(NamedTuple):
@@ -60,7 +75,7 @@ class Sometimes(NamedTuple):
     name: str
     sentence: str
     rules: tuple[str, ...]
-    happens: Callable[[Transition, Laws], bool]
+    happens: OfTransition
 
 
 class Eventually(NamedTuple):
@@ -69,7 +84,36 @@ class Eventually(NamedTuple):
     name: str
     sentence: str
     rules: tuple[str, ...]
-    reached: Callable[[Transition, Laws], bool]
+    reached: OfTransition
+
+
+Property = Always | Edge | Sometimes | Eventually
+
+
+def always(*rules: str) -> Callable[[OfState], Always]:
+    """Make a function an `Always`: its name is the property's, its docstring the sentence."""
+    return lambda holds: Always(holds.__name__, _sentence(holds), rules, holds)
+
+
+def edge(*rules: str) -> Callable[[OfTransition], Edge]:
+    """Make a function an `Edge`: its name is the property's, its docstring the sentence."""
+    return lambda holds: Edge(holds.__name__, _sentence(holds), rules, holds)
+
+
+def sometimes(*rules: str) -> Callable[[OfTransition], Sometimes]:
+    """Make a function a `Sometimes`: its name is the property's, its docstring the sentence."""
+    return lambda happens: Sometimes(happens.__name__, _sentence(happens), rules, happens)
+
+
+def eventually(*rules: str) -> Callable[[OfTransition], Eventually]:
+    """Make a function an `Eventually`: its name is the property's, its docstring the sentence."""
+    return lambda reached: Eventually(reached.__name__, _sentence(reached), rules, reached)
+
+
+def _sentence(function: Callable[..., bool]) -> str:
+    """The docstring's first line as a clause: no capital, no full stop."""
+    first = (inspect.getdoc(function) or function.__name__.replace("_", " ")).partition("\n")[0]
+    return f"{first[0].lower()}{first[1:]}".rstrip(".")
 
 
 class Properties(NamedTuple):
@@ -80,226 +124,27 @@ class Properties(NamedTuple):
     sometimes: tuple[Sometimes, ...] = ()
     eventually: tuple[Eventually, ...] = ()
 
-    def without(self, *names: str) -> Properties:
-        """All but these; `always`, `edges` and so on in their order. What is violated first hides what comes later."""
+    def all(self) -> tuple[Property, ...]:
+        """Every one of them, kind by kind."""
+        return (*self.always, *self.edges, *self.sometimes, *self.eventually)
+
+    def and_also(self, others: Sequence[Property]) -> Properties:
+        """These, and then others of any kind."""
         return Properties(
-            tuple(prop for prop in self.always if prop.name not in names),
-            tuple(prop for prop in self.edges if prop.name not in names),
-            tuple(prop for prop in self.sometimes if prop.name not in names),
-            tuple(prop for prop in self.eventually if prop.name not in names),
+            (*self.always, *(prop for prop in others if isinstance(prop, Always))),
+            (*self.edges, *(prop for prop in others if isinstance(prop, Edge))),
+            (*self.sometimes, *(prop for prop in others if isinstance(prop, Sometimes))),
+            (*self.eventually, *(prop for prop in others if isinstance(prop, Eventually))),
         )
 
+    def without(self, *names: str) -> Properties:
+        """All but these. A property that is violated first hides those that come later."""
+        return Properties().and_also([prop for prop in self.all() if prop.name not in names])
 
-DEADLOCK = "deadlock"
-"""No state but the end is one from which nothing can happen; the checker looks for it in every exploration."""
-REFUSED = "refused"
-"""No rule refuses what another asks of it (InvariantBroken, X2 among them); looked for in every exploration too."""
-
-
-def _balanced(state: State, laws: Laws) -> bool:
-    try:
-        check(state, laws.limits)
-    except InvariantBroken:
-        return False
-    return True
-
-
-def _columns_agree(state: State, laws: Laws) -> bool:
-    del laws
-    tally = state.tally
-    selected = pages.total(state.chunk) + pages.total(state.accumulated)
-    return tally.ready == pages.total(state.ready) and tally.selected == selected
-
-
-def _permits_agree(state: State, laws: Laws) -> bool:
-    del laws
-    in_flight = pages.total(state.running) + pages.total(state.waiting) + pages.total(state.backing_off)
-    return state.tally.in_flight == in_flight
-
-
-def _pool_is_not_negative(state: State, laws: Laws) -> bool:
-    del laws
-    return state.pool.spares >= 0
-
-
-def _slots_are_accounted(state: State, laws: Laws) -> bool:
-    return bool(laws.limits.closes_short) or is_over(state) or slots_accounted(state, laws.limits)
-
-
-def _nothing_is_left_undone(state: State, laws: Laws) -> bool:
-    try:
-        return own_moves.next_move(state, laws) is None
-    except InvariantBroken:
-        return False
-
-
-def _replacements_are_bounded(state: State, laws: Laws) -> bool:
-    most = laws.limits.max_replacements
-    in_flight = (state.running, state.waiting, state.backing_off)
-    return all(group_class.replacements <= most for counts in in_flight for group_class, _ in pages.items(counts))
-
-
-def _charges_fit(state: State, laws: Laws) -> bool:
-    limits, version = laws.limits, state.trainer.version
-    for step, ledger in pages.items(state.ledgers):
-        selected = state.step.selected if step == version else 0
-        context = LedgerContext(limits.size, limits.floor, selected)
-        if step < version or selected + ledger.charged > limits.size or not ledger_holds(ledger, context):
-            return False
-    return True
-
-
-ALWAYS: tuple[Always, ...] = (
-    Always("balance", "the machines agree with the balance sheet, and no step exceeds N", ("X4", "L5"), _balanced),
-    Always("columns", "the balance sheet counts the ready and selected groups there are", ("X4",), _columns_agree),
-    Always("permits", "the permits taken are those of the groups in flight", ("D1", "X4"), _permits_agree),
-    Always("pool", "the spare pool is never negative", ("L2", "P1"), _pool_is_not_negative),
-    Always("slots", "every admitted slot is in hand, selected or charged", ("X2",), _slots_are_accounted),
-    Always("charges", "charges go to open steps and never beyond N", ("L3", "L4"), _charges_fit),
-    Always("replacements", "a slot has at most max_replacement_attempts", ("L2",), _replacements_are_bounded),
-    Always("no_poll", "what can be done is done", ("A3",), _nothing_is_left_undone),
-)
-
-
-_PULLED, _EVICTED, _REPLACED = (Tally._fields.index(column) for column in ("pulled", "evicted", "replaced"))
-
-
-def _adds_up(transition: Transition, laws: Laws) -> bool:
-    """As before: only what changed, which identity tells, is looked at, so that the rest need not be read."""
-    del laws
-    excess = 0
-    for column, (before, after) in enumerate(zip(transition.before.tally, transition.after.tally, strict=True)):
-        if after is before:
-            continue
-        change = after - before
-        if change < 0 and after < 0:
-            return False
-        if column == _PULLED:
-            excess += change
-        elif column != _REPLACED:  # which is no place of its own
-            excess -= change
-    return excess == 0
-
-
-def _steps_come_out_even(transition: Transition, laws: Laws) -> bool:
-    limits = laws.limits
-    return all(
-        move.selected + move.charged + move.short == limits.size and (move.short == 0 or limits.closes_short == 1)
-        for move in transition.done
-        if isinstance(move, StepClosed)
-    )
-
-
-def _groups_train_in_their_step(transition: Transition, laws: Laws) -> bool:
-    del laws
-    return all(
-        group_class.target_step in (NONE, move.step)
-        for move in transition.done
-        if isinstance(move, ChunkSelected)
-        for group_class, _ in move.picks
-    )
-
-
-def _trains_once(transition: Transition, laws: Laws) -> bool:
-    """What is trained only grows, by what was selected into the step that closes, and leaves the hands for good."""
-    del laws
-    closed = [move for move in transition.done if isinstance(move, StepClosed)]
-    if not closed:
-        return transition.after.tally.trained == transition.before.tally.trained
-    before, after = transition.before.tally, transition.after.tally
-    return after.trained - before.trained == sum(move.selected for move in closed) == before.selected
-
-
-def _changes_nothing(transition: Transition, laws: Laws) -> bool:
-    del laws
-    if transition.answer.name != "late":
-        return True
-    return not transition.done and transition.before.tally == transition.after.tally
-
-
-def _is_not_to_blame(transition: Transition, laws: Laws) -> bool:
-    del laws
-    return not any(isinstance(move, RunStopped) and isinstance(move.error, SamplerError) for move in transition.done)
-
-
-def _loses_nothing(transition: Transition, laws: Laws) -> bool:
-    """C2, up to the core's own moves that follow at once: nothing is lost, charges and budgets stay."""
-    del laws
-    if not any(isinstance(move, RunResumed) for move in transition.done):
-        return transition.answer.name != "crash"
-    before, after = transition.before, transition.after
-    pulled = after.tally[_PULLED] - before.tally[_PULLED]  # of the items themselves, as in `_adds_up`
-    gone = sum(now - then for then, now in zip(before.tally[6:11], after.tally[6:11], strict=True) if now is not then)
-    if after.tally[_EVICTED] is not before.tally[_EVICTED]:
-        gone -= after.tally[_EVICTED] - before.tally[_EVICTED]
-    moved = (after.source.epoch, after.source.offset) != (before.source.epoch, before.source.offset)
-    return (
-        gone == 0
-        and (pulled > 0) == moved
-        and pulled >= 0
-        and after.trainer.version == before.trainer.version
-        and after.budgets == before.budgets
-        and [(step, ledger.charged) for step, ledger in pages.items(before.ledgers)]
-        == [(step, ledger.charged) for step, ledger in pages.items(after.ledgers)]
-    )
-
-
-EDGES: tuple[Edge, ...] = (
-    Edge("sheet", "every prompt pulled is in exactly one place", ("X4",), _adds_up),
-    Edge("even", "a step closes with selected + charged = N, or short at exhaustion", ("L5", "X1"),
-         _steps_come_out_even),
-    Edge("target", "no group is trained for a step other than its target", ("A2", "S2"), _groups_train_in_their_step),
-    Edge("once", "no group is trained twice", ("C2", "L5"), _trains_once),
-    Edge("late", "an answer for an attempt that is over changes nothing", ("D2",), _changes_nothing),
-    Edge("sampler", "no run is stopped by its sampler", ("L4", "S1", "S2"), _is_not_to_blame),
-    Edge("resumed", "after a crash nothing is lost, and charges, budgets and version stay", ("C1", "C2"),
-         _loses_nothing),
-)  # fmt: skip
-
-
-def staleness(bound: int) -> Edge:
-    """Staleness at selection is at most `bound`, which the sampler promises."""
-
-    def holds(transition: Transition, laws: Laws) -> bool:
-        del laws
-        return all(
-            move.step - group_class.start_weight <= bound
-            for move in transition.done
-            if isinstance(move, ChunkSelected)
-            for group_class, _ in move.picks
-        )
-
-    return Edge("staleness", f"staleness at selection is at most {bound}", ("S2", "E1"), holds)
-
-
-def _a_step_closes(transition: Transition, laws: Laws) -> bool:
-    del laws
-    return any(isinstance(move, StepClosed) for move in transition.done)
-
-
-def _the_run_completes(transition: Transition, laws: Laws) -> bool:
-    del laws
-    return any(isinstance(move, RunCompleted) for move in transition.done)
-
-
-CLOSES_A_STEP = Sometimes("closes_a_step", "a step closes", ("L5",), _a_step_closes)
-COMPLETES = Sometimes("completes", "the run is completed", ("X1", "X3"), _the_run_completes)
-
-
-def _is_over_now(transition: Transition, laws: Laws) -> bool:
-    del laws
-    return is_over(transition.after)
-
-
-EVENTUALLY: tuple[Eventually, ...] = (
-    Eventually("steps_close", "every step that is opened closes, or the run ends", ("L5", "X1"), _a_step_closes),
-    Eventually("ends", "every run ends", ("X1", "X2", "X3"), _is_over_now),
-)
-
-
-def properties_of(laws: Laws) -> Properties:
-    """All that a run under these laws must keep."""
-    limits, bound = laws.limits, laws.promises.staleness_bound
-    edges = EDGES if bound is None else (*EDGES, staleness(bound))
-    trains = limits.prompts_per_epoch >= limits.size + limits.reserve and limits.max_steps != 0
-    return Properties(ALWAYS, edges, (COMPLETES, CLOSES_A_STEP) if trains else (COMPLETES,), EVENTUALLY)
+    def sentence_of(self, name: str) -> str:
+        """What the property of that name says; of one that must happen, that it never does."""
+        if name == DEADLOCK:
+            return "the run is not over, and nothing can ever happen again"
+        if name == REFUSED:
+            return "a rule refuses what another asks of it"
+        return next(prop.sentence for prop in self.all() if prop.name == name)

@@ -21,7 +21,7 @@ _ABSENT: Any = Field(default=None)
 
 
 class _Part(BaseModel):
-    """A part of a scenario file: unknown keys are mistakes."""
+    """A part of a scenario file; an unknown key is a mistake."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -36,7 +36,7 @@ class ClosedStepExpectation(_Part):
 
 
 class BalanceExpectation(_Part):
-    """The balance sheet so far; keys are optional, their values counts."""
+    """The balance sheet so far; every key is optional."""
 
     pulled: int = _ABSENT
     trained: int = _ABSENT
@@ -54,7 +54,7 @@ class BalanceExpectation(_Part):
 
 
 class Expectation(_Part):
-    """What must be true. Every key is optional; a key that is given is checked."""
+    """What must be true. Every key is optional; those that are given are checked."""
 
     version: int = _ABSENT
     assembling: int | None = None
@@ -134,7 +134,7 @@ class Move(NamedTuple):
     """From 1, as a reader counts."""
     name: str
     argument: Any
-    """The prompts of a list, a Failure, seconds, an Expectation; None for a move without a value."""
+    """The prompts of a list, a FailedAttempt, seconds, an Expectation; None for a move without a value."""
     text: str
     """As in the file."""
 
@@ -185,7 +185,8 @@ def _problems(error: ValidationError, model: type[BaseModel]) -> str:
     return "; ".join(lines)
 
 
-def _parse_move(number: int, raw: Any) -> Move:
+def parse_move(number: int, raw: Any) -> Move:
+    """One move as a file has it. Raises ScenarioMistake."""
     where = f"move {number}"
     if isinstance(raw, str):
         name, value, has_value = raw, None, False
@@ -229,6 +230,6 @@ def load_scenario(path: Path) -> Scenario:
         raise ScenarioMistake("data is missing: give data: {num_prompts: n}")
     elif parsed.expect is None and not parsed.moves:
         raise ScenarioMistake("nothing is expected: give moves and expect, or config_error")
-    moves = tuple(_parse_move(number, move) for number, move in enumerate(parsed.moves, start=1))
+    moves = tuple(parse_move(number, move) for number, move in enumerate(parsed.moves, start=1))
     num_prompts = parsed.data.num_prompts if parsed.data is not None else 0
     return Scenario(path, parsed.name, parsed.config, num_prompts, moves, parsed.expect, parsed.config_error)

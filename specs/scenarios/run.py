@@ -1,9 +1,9 @@
-"""Runs scenario files against the real core: no Ray, no torch, no clock."""
+"""Runs scenario files against the real core, without Ray, torch and a clock."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,12 +18,12 @@ Report = Callable[[str], None]
 
 
 class ScenarioVerdict(NamedTuple):
-    """What became of one file."""
+    """The result of one file."""
 
     path: Path
     name: str
     problems: tuple[str, ...]
-    """Empty where the scenario holds."""
+    """Empty if the scenario holds."""
 
     @property
     def holds(self) -> bool:
@@ -34,7 +34,7 @@ class ScenarioVerdict(NamedTuple):
 def find_scenarios(paths: Iterable[Path]) -> list[Path]:
     """The files themselves, and every .yaml or .yml below a directory, in order of their paths.
 
-    Raises FileNotFoundError for a path that does not exist, and where a directory holds no scenario.
+    Raises FileNotFoundError for a path that does not exist, and for a directory without scenarios.
     """
     found: list[Path] = []
     for path in paths:
@@ -51,7 +51,7 @@ def find_scenarios(paths: Iterable[Path]) -> list[Path]:
 
 
 def scenario_config(raw: dict[str, Any]) -> dict[str, Any]:
-    """The configuration of a scenario: what is absent keeps its default, but backoff_base_s is 0."""
+    """The configuration of a scenario: missing keys keep their defaults, except backoff_base_s, which is 0."""
     config = copy.deepcopy(raw)
     if isinstance(config.get("async_rl", {}), dict):
         failure = config.setdefault("async_rl", {}).setdefault("rollout_failure", {})
@@ -61,7 +61,7 @@ def scenario_config(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_file(path: Path, report: Report | None = None, *, check_setup: bool = True) -> ScenarioVerdict:
-    """Run one scenario. `report` is told the state after every move; `check_setup=False` refuses no configuration."""
+    """Run one file. `report` is told the state after every move; `check_setup=False` refuses no configuration."""
     try:
         scenario = load_scenario(path)
     except ScenarioMistake as mistake:
@@ -89,7 +89,7 @@ def _problems(scenario: Scenario, report: Report | None, check_setup: bool) -> I
     if scenario.config_error is not None:
         yield f"the configuration is accepted, expected a refusal with {scenario.config_error!r}"
         return
-    tell = report or _silent
+    tell = report or (lambda _: None)
     tell(f"start: {world.core.waits_for()}")
     for move in scenario.moves:
         try:
@@ -107,58 +107,45 @@ def _problems(scenario: Scenario, report: Report | None, check_setup: bool) -> I
             yield f"at the end: {'; '.join(problems)}"
 
 
-def _silent(_: str) -> None:
-    """Report to nobody."""
-
-
 def unmet(world: World, expectation: Expectation) -> list[str]:
-    """What of an expectation does not hold."""
+    """The problems of an expectation that does not hold."""
     given = expectation.given()
     return [problem for key, value in given.items() for problem in EXPECTATIONS[key](world, value)]
 
 
+_FOR_EACH_PROMPT: Mapping[str, Callable[[World, int], object]] = {
+    "commit": World.commit,
+    "filter": World.filter,
+    "drop": lambda world, prompt: world.drop(prompt, FailureKind.INFRA),
+    "drop_data": lambda world, prompt: world.drop(prompt, FailureKind.DATA),
+    "hang": World.running,
+    "late": World.late,
+    "claim_failed": World.claim_failed,
+}
+_WITHOUT_VALUE: Mapping[str, Callable[[World], None]] = {
+    "chunk_trained": World.chunk_trained,
+    "step_finished": World.step_finished,
+    "weights_synced": World.weights_synced,
+    "close": World.close,
+    "checkpoint": World.checkpoint,
+    "crash": World.crash,
+}
+
+
 def make_move(world: World, move: Move) -> list[str]:
-    """Make one move. Returns what an `expect` finds wrong; raises WorldMistake where it cannot be made."""
-    argument = move.argument
-    match move.name:
-        case "commit":
-            _each(world.commit, argument)
-        case "filter":
-            _each(world.filter, argument)
-        case "fail":
-            world.fail(argument.prompt, FailureKind(argument.kind))
-        case "drop":
-            _each(lambda prompt: world.drop(prompt, FailureKind.INFRA), argument)
-        case "drop_data":
-            _each(lambda prompt: world.drop(prompt, FailureKind.DATA), argument)
-        case "hang":
-            _each(world.running, argument)
-        case "late":
-            _each(world.late, argument)
-        case "claim_failed":
-            _each(world.claim_failed, argument)
-        case "chunk_trained":
-            world.chunk_trained()
-        case "step_finished":
-            world.step_finished()
-        case "weights_synced":
-            world.weights_synced()
-        case "close":
-            world.close()
-        case "tick":
-            world.tick(argument)
-        case "checkpoint":
-            world.checkpoint()
-        case "crash":
-            world.crash()
-        case "expect":
-            return unmet(world, argument)
-        case _:
-            raise WorldMistake(f"{move.name} is no move")
+    """Make one move. Returns what an `expect` finds wrong; raises WorldMistake if the move cannot be made."""
+    name, argument = move.name, move.argument
+    if name in _FOR_EACH_PROMPT:
+        for prompt in argument:
+            _FOR_EACH_PROMPT[name](world, prompt)
+    elif name in _WITHOUT_VALUE:
+        _WITHOUT_VALUE[name](world)
+    elif name == "fail":
+        world.fail(argument.prompt, FailureKind(argument.kind))
+    elif name == "tick":
+        world.tick(argument)
+    elif name == "expect":
+        return unmet(world, argument)
+    else:
+        raise WorldMistake(f"{name} is no move")
     return []
-
-
-def _each(act: Callable[[int], object], prompts: Iterable[int]) -> None:
-    """One event a prompt, in the order given."""
-    for prompt in prompts:
-        act(prompt)

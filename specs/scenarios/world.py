@@ -1,7 +1,7 @@
-"""A deterministic world around the real core: what scenario files, tests and the benchmark drive.
+"""A deterministic world around the real core, which scenario files, tests and the benchmark drive.
 
-No Ray, no torch, no clock: rollouts finish, chunks are trained and time passes when a method says so. It is also
-for users who test a sampler or a trainer of their own.
+Rollouts finish, chunks are trained and time passes when a method says so, without Ray, torch and a clock. Users can
+test a custom sampler or trainer with it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class WorldMistake(Exception):
 
 
 class World:
-    """One run: the core, the attempts that it started, a clock that moves by `tick`, and the last checkpoint."""
+    """One run: the core, the attempts that it started, a clock that `tick` moves, and the last checkpoint."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class World:
         self.saved: str | None = None
         """The last checkpoint, as JSON text."""
         self.attempts: dict[int, list[Attempt]] = {}
-        """Per prompt every attempt that was ever started, by this process or one before."""
+        """Per prompt every attempt that this process or an earlier one has started."""
         self.core = make_core(self.setup, observer=observer)
         self._open()
 
@@ -89,7 +89,7 @@ class World:
 
     @property
     def status(self) -> str:
-        """What the run is doing (see `fsm.explain.status`)."""
+        """What the run is doing, as `fsm.explain.status` names it."""
         return status(self.core.state)
 
     @property
@@ -98,7 +98,7 @@ class World:
         return is_over(self.core.state)
 
     def running(self, prompt: int) -> Attempt:
-        """The attempt of `prompt` that runs. Raises WorldMistake where none does."""
+        """The running attempt of `prompt`. Raises WorldMistake if there is none."""
         self._alive()
         roster = self.core.book.roster
         group = roster.in_flight.get(prompt)
@@ -129,7 +129,7 @@ class World:
         self.apply(GroupFailed(self.running(prompt), kind, error))
 
     def drop(self, prompt: int, kind: FailureKind) -> None:
-        """Every further attempt of `prompt` fails until it is given up on."""
+        """Every attempt of `prompt` fails until it is given up on."""
         group = self.core.book.roster.in_flight.get(prompt)
         self.fail(prompt, kind)
         while not self.over and self.core.book.roster.in_flight.get(prompt) is group and group is not None:
@@ -138,10 +138,11 @@ class World:
     def late(self, prompt: int) -> None:
         """An answer arrives for an attempt of `prompt` that is over; it is refused and nothing changes."""
         self._alive()
-        group = self.core.book.roster.in_flight.get(prompt)
+        roster = self.core.book.roster
+        group = roster.in_flight.get(prompt)
         runs = None
-        if group is not None and group.prompt not in self.core.book.roster.backing_off:
-            runs = self.core.book.attempt(group) if prompt not in self.core.book.roster.waiting else None
+        if group is not None and prompt not in roster.backing_off and prompt not in roster.waiting:
+            runs = self.core.book.attempt(group)
         over = [attempt for attempt in self.attempts.get(prompt, []) if attempt != runs]
         if not over:
             raise WorldMistake(f"no attempt of prompt {prompt} is over, so none can answer late")
@@ -185,7 +186,7 @@ class World:
             raise WorldMistake(f"{otherwise}; the run is {self.status}: {self.core.waits_for()}")
 
     def close(self) -> None:
-        """Whatever of chunk_trained, step_finished and weights_synced the current step still needs to be over."""
+        """Make the chunk_trained, step_finished and weights_synced that the current step still needs."""
         self._alive()
         while not self.over:
             match self.core.state.trainer.status:
@@ -209,7 +210,8 @@ class World:
                 if not self.over:
                     error = f"the attempt ran for rollout_timeout_s = {deadline_s:g} s"
                     self.apply(GroupFailed(attempt, FailureKind.INFRA, error))
-        due = sorted((entry for entry in self.backoffs if entry[0] <= self.now_s), key=_time)
+        # Backoffs that end together keep the order in which they began.
+        due = sorted((entry for entry in self.backoffs if entry[0] <= self.now_s), key=lambda entry: entry[0])
         self.backoffs = [entry for entry in self.backoffs if entry[0] > self.now_s]
         for _, attempt in due:
             if not self.over:
@@ -230,12 +232,12 @@ class World:
         return json.dumps(snapshot(self.core))
 
     def checkpoint(self) -> None:
-        """The state is saved."""
+        """The process writes a checkpoint."""
         self._alive()
         self.saved = self.snapshot()
 
     def crash(self) -> None:
-        """The process dies; a new one resumes from the last checkpoint, or starts anew if there is none."""
+        """The process dies; a new one resumes from the last checkpoint, or begins a new run if there is none."""
         self.crashes += 1
         if self.saved is None:
             self.core = self._make_core(self.setup, observer=self._observer)
@@ -246,8 +248,3 @@ class World:
                 self.setup, saved, incarnation=self.crashes, observer=self._observer, make_core=self._make_core
             )
         self._open()
-
-
-def _time(entry: tuple[float, Attempt]) -> float:
-    """When a backoff ends; those that end together keep the order in which they began."""
-    return entry[0]

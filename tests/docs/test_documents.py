@@ -145,3 +145,24 @@ def test_the_scenario_of_the_readme_holds(tmp_path):
     file.write_text(scenario, encoding="utf-8")
 
     assert run_file(file).problems == ()
+
+
+def test_the_property_of_its_page_is_checked_as_the_page_says(tmp_path, monkeypatch, capfd):
+    from runtime.cli.app import app
+
+    page = ROOT / "docs/writing_a_property.md"
+    [example] = _tested_blocks(page)
+    (tmp_path / "my_properties.py").write_text(example, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(SystemExit) as ended:
+        app(["check", "examples/windowed.yaml", "--jobs", "1", "--property", "my_properties:evicts_at_most_two"])
+    shown = capfd.readouterr().out.splitlines()
+
+    assert ended.value.code == 2
+    assert len(example.split("\n\n\n")[1].strip().splitlines()) <= 10
+    for line in page.read_text(encoding="utf-8").partition("examples/windowed.yaml: ")[2].splitlines():
+        if line == "```":
+            break
+        said = line.partition("at once; ")[0]
+        assert line == "..." or any(said in other for other in shown), line

@@ -91,7 +91,7 @@ def test_a_process_that_is_lost_is_said_and_is_no_verdict(tmp_path, environment)
     ended = checked_from_a_shell(file, environment, "--jobs", "2")
 
     assert ended.returncode == 1
-    assert "a process that went through cases is lost" in ended.stderr
+    assert "a process that explored cases is lost" in ended.stderr
     assert "Traceback" not in ended.stderr
 
 

@@ -26,7 +26,7 @@ from runtime.trace.reader import open_trace
 from runtime.trace.replay import replay
 from runtime.trace.writer import Trace
 from specs.checker.closing import outlook
-from specs.properties.kinds import properties_of
+from specs.properties.catalog import properties_of
 from specs.scenarios.world import World
 
 SOURCE = """

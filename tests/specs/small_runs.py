@@ -6,6 +6,9 @@ from fsm.config.parse import parse_config
 from fsm.config.setup import set_up
 from fsm.machines.table import fire
 from fsm.rules.laws import Laws, laws_of
+from specs.check.cases import ScopeName
+from specs.evidence.matrix import Cell, matrix
+from specs.model import CrashFrom
 
 WINDOW_KEY = {"in_order": "max_lookahead_versions"}
 BUILTIN = ("in_order", "ready_first", "windowed", "weight_fifo")
@@ -39,3 +42,15 @@ def laws(sampler: str, size: int, window: int, minimum: int, pool: str, num_prom
     check = not overrides
     setup = set_up(parse_config(document, check=check), num_prompts, check=check)
     return laws_of(setup.limits, setup.sampler, setup.sampler_name, fire)
+
+
+def smoke(scope: ScopeName = ScopeName.QUICK) -> list[Cell]:
+    """A part of the matrix that has every sampler, and runs in about a minute: N 2 and 3, window 0 and 1, crashes."""
+    return [
+        cell
+        for cell in matrix(scope)
+        if cell.refused is None
+        and cell.case.scaled.config.grpo.num_prompts_per_step < 4
+        and cell.case.scaled.window < 2
+        and cell.case.world.crash is not CrashFrom.NOTHING
+    ]

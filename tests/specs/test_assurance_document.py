@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from specs.evidence.assurance.__main__ import main, read_evidence
-from specs.evidence.assurance.document import NOT_GATHERED, document
+from specs.evidence.assurance import NOT_GATHERED, document, main, read_evidence
 
 ROOT = Path(__file__).parents[2]
 EVIDENCE = read_evidence(ROOT / "docs/generated/evidence.json")

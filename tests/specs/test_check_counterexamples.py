@@ -7,10 +7,10 @@ import pytest
 from fsm.config.parse import parse_config
 from specs.check.cases import Case, laws_in, say_bounds
 from specs.check.concrete import Untold, concrete
-from specs.check.run_cases import check_case, check_cases
 from specs.check.saved import breaks, pytest_text, scenario_text
 from specs.check.scaling import Scaled
 from specs.check.story import tell_story
+from specs.check.verdicts import check_case, check_cases
 from specs.checker.explore import HOLDS, UNDETERMINED, VIOLATED, Result
 from specs.counterexample import replay
 from specs.engine.search import Bounds

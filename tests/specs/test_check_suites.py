@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from small_runs import smoke
 
 from specs.check.cases import ScopeName, laws_in
 from specs.checker.explore import HOLDS, UNDETERMINED, VIOLATED
 from specs.engine.search import Bounds
-from specs.evidence.matrix.cells import REFUSED_AT_SETUP, SAMPLERS, matrix, smoke
-from specs.evidence.matrix.run import run_cell, run_cells
+from specs.evidence.matrix import REFUSED_AT_SETUP, SAMPLERS, matrix, run_cell, run_cells
 from specs.model import CrashFrom
 
 SMOKE = smoke()

@@ -15,7 +15,8 @@ from fsm.values import pages
 from specs.checker.explore import EXIT, HOLDS, VIOLATED, explore
 from specs.counterexample import Unconfirmed
 from specs.model import CORE, WorldOptions, with_tables
-from specs.properties.kinds import DEADLOCK, REFUSED, Always, Edge, Sometimes, properties_of
+from specs.properties.catalog import properties_of
+from specs.properties.kinds import DEADLOCK, REFUSED, Always, Edge, Sometimes
 
 DETOUR = {(0, "long"): 1, (1, "on"): 2, (0, "short"): 2, (2, "on"): 3, (3, "end"): END}
 

@@ -7,7 +7,7 @@ from small_runs import laws
 from specs.checker.coverage import ALL_RULES, GuardSeen, RuleCoverage, RuleSeen
 from specs.checker.explore import explore
 from specs.model import CrashFrom, WorldOptions
-from specs.properties.kinds import properties_of
+from specs.properties.catalog import properties_of
 
 
 def test_rules_that_fired_and_guards_that_were_the_only_false_one_are_told_apart_from_the_others():

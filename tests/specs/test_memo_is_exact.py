@@ -19,7 +19,8 @@ from specs.engine.parts import CANONICAL, NAMES, PART, WORDS, Parts
 from specs.engine.reading import SHEET_PARTS, Elsewhere, NotHere, Reading, Starting, beside, noting_reads, written
 from specs.engine.rows import rows_of
 from specs.model import CORE, WorldOptions, after, canonical, initial
-from specs.properties.kinds import Properties, properties_of
+from specs.properties.catalog import properties_of
+from specs.properties.kinds import Properties
 
 
 def reached_by_the_functions(run, world):

@@ -25,7 +25,8 @@ from specs.engine.reading import Reading, noting_reads
 from specs.engine.rows import RowSet
 from specs.evidence.mutants.mutant import Mutant, Swap, in_place
 from specs.model import CORE, Answer, CrashFrom, WorldOptions, canonical, possible
-from specs.properties.kinds import EVENTUALLY, REFUSED, Always, Edge, Properties, properties_of
+from specs.properties.catalog import EVENTUALLY, properties_of
+from specs.properties.kinds import REFUSED, Always, Edge, Properties
 
 RUN = laws("ready_first", 2, 1, 1, "shrink", 4)
 

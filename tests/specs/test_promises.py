@@ -25,7 +25,7 @@ from fsm.samplers.promises import NO_LIMIT, Promises, promises_of
 from fsm.state import GroupClass, View
 from specs.checker.explore import HOLDS, VIOLATED, explore
 from specs.model import WorldOptions
-from specs.properties.all_properties import all_properties_of
+from specs.properties.catalog import all_properties_of
 
 RUN = laws("ready_first", 2, 1, 1, "shrink", 4)
 Picks = Sequence[tuple[GroupClass, int]]
@@ -136,7 +136,7 @@ class Evicts(Gated):
         (OutOfOrder(), "order"),
         (AdmitsTooMuch(), "gate"),
         (AdmitsTooLittle(), "gate"),
-        (StampsNothing(), "admission"),
+        (StampsNothing(0), "admission"),
         (ChargesNone(), "losses"),
         (Evicts(), "stale"),
     ],

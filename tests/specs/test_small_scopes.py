@@ -10,7 +10,7 @@ from small_runs import BUILTIN, laws
 from specs.checker.explore import HOLDS, UNDETERMINED, VIOLATED, explore
 from specs.engine.search import Bounds
 from specs.model import CrashFrom, WorldOptions
-from specs.properties.kinds import properties_of
+from specs.properties.catalog import properties_of
 
 SCOPES = [
     (sampler, size, window, minimum, pool)

@@ -12,8 +12,7 @@ import typer
 from specs.check.cases import ScopeName
 from specs.checker.explore import EXIT, HOLDS, UNDETERMINED, VIOLATED
 from specs.engine.search import Bounds
-from specs.evidence.matrix.cells import REFUSED_AT_SETUP, matrix
-from specs.evidence.matrix.run import CellLine, run_cells
+from specs.evidence.matrix import REFUSED_AT_SETUP, CellLine, matrix, run_cells
 
 
 def check_all(scope: ScopeName, bounds: Bounds, jobs: int, as_json: bool) -> int:

@@ -1,4 +1,4 @@
-"""`evenstep check`: prove, before a run starts, that its configuration, or a sampler of one's own, cannot go wrong."""
+"""`evenstep check`: prove, before a run starts, that its configuration or a custom sampler cannot go wrong."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Console
@@ -22,8 +22,8 @@ from runtime.cli.check.output import Outputs, refuse_outputs, save_story, write_
 from specs.check.cases import Case, ScopeName, cases_of, say_bounds
 from specs.check.concrete import Concrete, Untold, concrete
 from specs.check.formats import check_values, sentence
-from specs.check.run_cases import CaseResult, Checked, check_cases
 from specs.check.story import tell_story
+from specs.check.verdicts import CaseResult, Checked, check_cases, never_happens
 from specs.checker.explore import EXIT, VIOLATED, Result
 from specs.engine.search import Bounds
 from specs.processes.hanging import Hangs, watched
@@ -32,7 +32,7 @@ _USAGE_ERROR: Any = typer.BadParameter.__base__
 
 
 class CheckCommand(TyperCommand):
-    """A command whose wrong use exits with 1: 2 says that something is violated."""
+    """A command whose wrong use exits with 1, since 2 means that a property is violated."""
 
     def make_context(self, *args: Any, **extra: Any) -> Any:
         """The context; a usage error is shown and exits with that code."""
@@ -54,8 +54,12 @@ def check(
     sampler_option: Annotated[
         list[str] | None, typer.Option(help="key=value for the sampler's constructor; again for more.")
     ] = None,
+    own_property: Annotated[
+        list[str] | None,
+        typer.Option("--property", help="Check this property too: module:name, or file.py:name; again for more."),
+    ] = None,
     every: Annotated[bool, typer.Option("--all", help="Check the whole matrix of configurations instead.")] = False,
-    scope: Annotated[ScopeName, typer.Option(help="How much to go through.")] = ScopeName.DEFAULT,
+    scope: Annotated[ScopeName, typer.Option(help="How much to explore.")] = ScopeName.DEFAULT,
     setup_checks: Annotated[
         bool,
         typer.Option(
@@ -68,22 +72,24 @@ def check(
     sarif: Annotated[Path | None, typer.Option(help="Write SARIF to this file.")] = None,
     save: Annotated[
         Path | None,
-        typer.Option(help="Write the counterexample as a scenario to this file, and as a pytest test beside it."),
+        typer.Option(help="Write the counterexample as a scenario to this file, and next to it as a pytest test."),
     ] = None,
     max_states: Annotated[
         int, typer.Option(min=1, help="States of one case after which it is undetermined.")
     ] = 20_000_000,
-    seconds: Annotated[float | None, typer.Option(min=0, help="The same in seconds.")] = None,
+    seconds: Annotated[
+        float | None, typer.Option(min=0, help="Seconds for one case after which it is undetermined.")
+    ] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes; without, one for each CPU.")] = None,
 ) -> None:
     """Prove that a configuration cannot hang, miscount, lose a prompt or train one twice, within stated bounds.
 
-    The configuration is scaled down to a few small cases that keep what matters, and every state of those is gone
-    through: whatever rollouts, trainer and crashes do, at any time.
+    The configuration is scaled down to a few small cases that keep what matters, and every state of those is explored,
+    whatever rollouts, trainer and crashes do, at any time.
 
     Exit codes: 0 all properties hold, 2 one is violated, 3 a bound was hit before that could be told, 1 there is no
-    verdict: the command, the configuration or the sampler is refused, the sampler ended its process, or evenstep
-    itself failed; 130 and 143 it was ended by Ctrl-C or SIGTERM.
+    verdict: the command, the configuration, the sampler or a property is refused, one of the two ended its process, or
+    evenstep itself failed; 130 and 143 it was ended by Ctrl-C or SIGTERM.
 
     Example: evenstep check examples/windowed.yaml
     """
@@ -94,100 +100,95 @@ def check(
         if every:
             given_too = {
                 "CONFIG": config, "--sampler": sampler, "--sampler-option": sampler_option,
-                "--no-setup-checks": not setup_checks,
+                "--property": own_property, "--no-setup-checks": not setup_checks,
                 **{f"--{name}": path for name, path in outputs._asdict().items()},
             }  # fmt: skip
-            _refuse_beside_all([name for name, value in given_too.items() if value not in (None, [], False)])
+            _refuse_with_all([name for name, value in given_too.items() if value not in (None, [], False)])
             raise typer.Exit(check_all(scope, bounds, processes, as_json))
-        given = read_given(config, sampler, sampler_option or [], check_setup=setup_checks)
+        given = read_given(config, sampler, sampler_option or [], own_property or [], check_setup=setup_checks)
 
         def work(hangs: Hangs | None) -> int:
             with _printing(as_json), watched(hangs):
                 loaded = load_given(given, check_setup=setup_checks)
             refuse_outputs(outputs, loaded.read)
-            return EXIT[_check(config, loaded, outputs, scope, bounds, processes, as_json, hangs)]
+            return EXIT[_Check(config, loaded, outputs, scope, bounds, processes, as_json, hangs).run()]
 
-        raise typer.Exit(work(None) if given.target is None else asking_apart(given.target, seconds, work))
+        raise typer.Exit(asking_apart(given.outside, seconds, work) if given.outside else work(None))
 
 
-def _refuse_beside_all(options: Sequence[str]) -> None:
+def _refuse_with_all(options: Sequence[str]) -> None:
     if options:
         fail(f"--all checks the matrix of configurations; it goes with no {', '.join(options)}")
 
 
 def _printing(as_json: bool) -> AbstractContextManager[object]:
-    """Where a sampler may print: beside the one object on stdout, not into it."""
+    """Where the user's code prints: with --json to stderr, since stdout is for the one object."""
     return redirect_stdout(sys.stderr) if as_json else nullcontext()
 
 
-def _check(
-    config: Path | None,
-    given: Given,
-    outputs: Outputs,
-    scope: ScopeName,
-    bounds: Bounds,
-    jobs: int,
-    as_json: bool,
-    hangs: Hangs | None,
-) -> str:
-    """Go through it, print and write. Returns the verdict."""
-    with watched(hangs):
-        cases = [
-            case._replace(scaled=case.scaled._replace(kept=given.kept + case.scaled.kept))
-            for case in cases_of(given.config, scope, given.num_prompts)
-        ]
-    with _printing(as_json):
-        checked = _go_through(cases, bounds, jobs, given, scope, hangs, quiet=as_json)
-        violations = checked.violations()
-        with watched(hangs):
-            story: Concrete | str = _with_prompts(*violations[0]) if violations else "nothing is violated"
-    with_prompts = story if isinstance(story, Concrete) else None
-    if as_json:
-        typer.echo(json.dumps(check_values(checked, with_prompts), indent=2))
-    else:
-        _print_verdict(checked, violations, story)
-    write_reports(outputs, checked, given.name, config)
-    if outputs.save is not None:
-        save_story(outputs.save, violations, story)
-    return checked.verdict
+class _Check(NamedTuple):
+    """One check of one configuration."""
 
+    config: Path | None
+    given: Given
+    outputs: Outputs
+    scope: ScopeName
+    bounds: Bounds
+    jobs: int
+    as_json: bool
+    hangs: Hangs | None
 
-def _go_through(
-    cases: Sequence[Case],
-    bounds: Bounds,
-    jobs: int,
-    given: Given,
-    scope: ScopeName,
-    hangs: Hangs | None,
-    *,
-    quiet: bool,
-) -> Checked:
-    """All cases, with a line for each as it comes, and on a terminal how far it is."""
-    if not quiet:
-        typer.echo(f"{given.name}: sampler {given.sampler}, scope {scope.value}, {len(cases)} cases")
-    terminal = Console(stderr=True)
-    width = max(len(case.name) for case in cases)
-    with terminal.status(f"going through {len(cases)} cases") as status:
-        done: list[CaseResult] = []
-        started_s = time.monotonic()
+    def run(self) -> str:
+        """Explore, print and write. Returns the verdict."""
+        given = self.given
+        with watched(self.hangs):
+            cases = [
+                case._replace(scaled=case.scaled._replace(kept=given.kept + case.scaled.kept))
+                for case in cases_of(given.config, self.scope, given.num_prompts, given.properties)
+            ]
+        with _printing(self.as_json):
+            checked = self._explore(cases)
+            with watched(self.hangs):
+                violations = checked.violations()
+                story: Concrete | str = _with_prompts(*violations[0]) if violations else "nothing is violated"
+        with_prompts = story if isinstance(story, Concrete) else None
+        if self.as_json:
+            typer.echo(json.dumps(check_values(checked, with_prompts), indent=2))
+        else:
+            _print_verdict(checked, violations, with_prompts)
+        write_reports(self.outputs, checked, given.name, self.config)
+        if self.outputs.save is not None:
+            save_story(self.outputs.save, violations, story)
+        return checked.verdict
 
-        def tell(finding: CaseResult) -> None:
-            done.append(finding)
-            states = sum(each.states for each in done)
-            took_s = time.monotonic() - started_s
-            status.update(f"{len(done)} of {len(cases)} cases, {states:,} states, {took_s:.1f} s")
-            if not quiet:
-                typer.echo(_case_line(finding, width))
+    def _explore(self, cases: Sequence[Case]) -> Checked:
+        """All cases: a line for each as it ends, and on a terminal the progress."""
+        if not self.as_json:
+            own = "".join(f", property {target}" for target in self.given.properties)
+            name, sampler = self.given.name, self.given.sampler
+            typer.echo(f"{name}: sampler {sampler}{own}, scope {self.scope.value}, {len(cases)} cases")
+        terminal = Console(stderr=True)
+        width = max(len(case.name) for case in cases)
+        with terminal.status(f"exploring {len(cases)} cases") as status:
+            done: list[CaseResult] = []
+            started_s = time.monotonic()
 
-        return check_cases(cases, bounds, jobs=jobs, tell=tell, hangs=hangs)
+            def tell(finding: CaseResult) -> None:
+                done.append(finding)
+                states = sum(each.states for each in done)
+                took_s = time.monotonic() - started_s
+                status.update(f"{len(done)} of {len(cases)} cases, {states:,} states, {took_s:.1f} s")
+                if not self.as_json:
+                    typer.echo(_case_line(finding, width))
+
+            return check_cases(cases, self.bounds, jobs=self.jobs, tell=tell, hangs=self.hangs)
 
 
 def _case_line(finding: CaseResult, width: int) -> str:
-    seconds = sum(result.seconds for result in finding.results)
     why = f"  ({finding.why.splitlines()[0]})" if finding.why else ""
     return (
         f"  {finding.verdict:<12} {finding.case.name:<{width}}  {finding.states:>9,} states "
-        f"{finding.transitions:>10,} transitions {seconds:>6.1f} s{why}\n      {say_bounds(finding.case)}"
+        f"{finding.transitions:>10,} transitions {finding.seconds:>6.1f} s{why}\n      {say_bounds(finding.case)}"
     )
 
 
@@ -199,7 +200,7 @@ def _with_prompts(case: Case, result: Result) -> Concrete | str:
         return str(reason)
 
 
-def _print_verdict(checked: Checked, violations: Sequence[tuple[Case, Result]], story: Concrete | str) -> None:
+def _print_verdict(checked: Checked, violations: Sequence[tuple[Case, Result]], with_prompts: Concrete | None) -> None:
     totals = f"{checked.states:,} states, {checked.transitions:,} transitions, {checked.seconds:.1f} s"
     if not violations:
         within = {"holds": "for the bounds above, and for no others"}.get(
@@ -209,10 +210,10 @@ def _print_verdict(checked: Checked, violations: Sequence[tuple[Case, Result]], 
         return
     case, result = violations[0]
     typer.echo(f"{VIOLATED}: {result.broken}: {sentence(case, result)}; {totals}")
-    with_prompts = story if isinstance(story, Concrete) else None
-    typer.echo(f"the shortest counterexample has {len(result.counterexample)} events (case {case.name}):")
-    for line in tell_story(case, result, with_prompts):
-        typer.echo(f"  {line}")
+    if not never_happens(case, result):
+        typer.echo(f"the shortest counterexample has {len(result.counterexample)} events (case {case.name}):")
+        for line in tell_story(case, result, with_prompts):
+            typer.echo(f"  {line}")
     for other_case, other in violations[1:]:
         typer.echo(
             f"also violated: {other.broken}: {sentence(other_case, other)} ({len(other.counterexample)} events, "

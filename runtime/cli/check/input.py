@@ -1,4 +1,4 @@
-"""What `evenstep check` is given: a run's YAML, a scenario file, or nothing, and perhaps another sampler."""
+"""The input of `evenstep check`: a run's YAML, a scenario file, or nothing; perhaps another sampler, and properties."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ from fsm.rules.laws import laws_of
 from fsm.rules.sampler_calls import ask_label
 from fsm.samplers.protocol import labelling
 from runtime.settings import DEFAULT_RUN, Settings, read_document
+from specs.check.cases import outside_code
 from specs.check.scaling import ScaledOption
+from specs.check.user_properties import load_properties
 from specs.scenarios.file import ScenarioMistake, load_scenario
 from specs.scenarios.run import scenario_config
 
 _LOW = 0.01
 """A fraction whose floor is one group, for any N up to 100."""
 
-
 _RECORDS = (GroupRecord(0, 16, 0.5, 0.5), GroupRecord(1, 16, 0.0, 0.0), GroupRecord(2, 8_192, 1.0, 0.0))
-"""Of groups as they come: mixed rewards, none, and all, short and long."""
+"""Typical groups: mixed rewards, none, and all; short and long."""
 
 
 class Given(NamedTuple):
@@ -45,21 +46,24 @@ class Given(NamedTuple):
     config: RunConfig
     sampler: str
     num_prompts: int | None
-    """Of an epoch; None where the file does not say."""
+    """Of an epoch; None if the file does not say."""
     read: tuple[Path, ...]
-    """The files that it is read from: the configuration and, once it is loaded, a custom sampler's own."""
+    """The files that it is read from: the configuration and, once loaded, the files of the user's code."""
+    properties: tuple[str, ...] = ()
+    """The user's own, as `module:name`."""
     kept: tuple[ScaledOption, ...] = ()
-    """What is checked otherwise than given, before anything is scaled."""
+    """Options that are checked at another value than given, apart from scaling."""
 
     @property
-    def target(self) -> str | None:
-        """Of a custom sampler; None for a built-in one."""
-        sampler = self.config.async_rl.sampler
-        return sampler.target if isinstance(sampler, CustomConfig) else None
+    def outside(self) -> dict[str, str]:
+        """The user's code that the check runs, in words; empty if it runs none."""
+        return outside_code(self.config, self.properties)
 
 
-def read_given(path: Path | None, sampler: str | None, options: Sequence[str], *, check_setup: bool) -> Given:
-    """Read it, and refuse what the configuration alone shows; no custom sampler is loaded. Raises ConfigError."""
+def read_given(
+    path: Path | None, sampler: str | None, options: Sequence[str], properties: Sequence[str], *, check_setup: bool
+) -> Given:
+    """Read the input, and refuse what the configuration alone shows. Loads no user's code. Raises ConfigError."""
     document = copy.deepcopy(DEFAULT_RUN) if path is None else read_document(path)
     model: type[RunConfig] = Settings
     num_prompts: int | None = None
@@ -79,19 +83,24 @@ def read_given(path: Path | None, sampler: str | None, options: Sequence[str], *
         raise ConfigError(f"--sampler-option {options[0]} goes with --sampler module:ClassName")
     config = parse_config(document, model=model, check=check_setup)
     name = "the default run" if path is None else str(path)
-    return Given(name, config, sampler_name(config), num_prompts, () if path is None else (path,))
+    own = tuple(_module_and_name("--property", target, "name") for target in properties)
+    twice = next((target for target in own if own.count(target) > 1), None)
+    if twice is not None:
+        raise ConfigError(f"--property {twice} is given twice; keep one")
+    return Given(name, config, sampler_name(config), num_prompts, () if path is None else (path,), own)
 
 
 def load_given(given: Given, *, check_setup: bool) -> Given:
-    """The same with its sampler loaded, which is the first that runs of a custom one.
+    """The same with the user's code loaded, which runs here for the first time.
 
-    Raises ConfigError for what setup refuses, and SamplerError where it gives no label. What is checked although setup
-    refuses it has a low floor.
+    Raises ConfigError for what setup refuses, and SamplerError for a sampler that gives no label. A configuration that
+    setup refuses is checked with a low floor.
     """
     config = given.config
     setup = set_up(config, given.num_prompts or config.grpo.num_prompts_per_step, check=check_setup)
     _ask_labels(setup)
-    loaded = given._replace(read=(*given.read, *_files_of(config, type(setup.sampler))))
+    load_properties(given.properties)
+    loaded = given._replace(read=(*given.read, *_files_of(given, type(setup.sampler))))
     if check_setup or not _is_refused(config):
         return loaded
     config, kept = _without_floor(config)
@@ -99,7 +108,7 @@ def load_given(given: Given, *, check_setup: bool) -> Given:
 
 
 def _ask_labels(setup: Setup) -> None:
-    """Some labels: a check tries every one, and so never asks for any."""
+    """Ask for some labels: a check tries every label, and so never asks the sampler for one."""
     sampler = labelling(setup.sampler)
     if sampler is not None:
         laws = laws_of(setup.limits, setup.sampler, setup.sampler_name, fire)
@@ -116,7 +125,7 @@ def _is_refused(config: RunConfig) -> bool:
 
 
 def _without_floor(config: RunConfig) -> tuple[RunConfig, tuple[ScaledOption, ...]]:
-    """With a floor of one group: a run that is stopped at its first loss (L6) never shows why setup refuses it."""
+    """A floor of one group: a run that is stopped at its first loss (L6) would never show why setup refuses it."""
     given = config.async_rl.rollout_failure.min_step_batch_fraction
     document = config.model_dump(include={"grpo", "async_rl"})
     correction = config.loss_fn.use_importance_sampling_correction
@@ -127,20 +136,36 @@ def _without_floor(config: RunConfig) -> tuple[RunConfig, tuple[ScaledOption, ..
     return parse_config(document, check=False), (note,)
 
 
-def _files_of(config: RunConfig, sampler: type[object]) -> tuple[Path, ...]:
-    """The files of a custom sampler: of the module that is named, and of the one that has the class."""
-    custom = config.async_rl.sampler
-    if not isinstance(custom, CustomConfig):
-        return ()
-    modules = {custom.target.partition(":")[0], sampler.__module__}
+def _files_of(given: Given, sampler: type[object]) -> tuple[Path, ...]:
+    """The files of the user's code: of the modules that are named, and of the one that has the sampler's class."""
+    custom = given.config.async_rl.sampler
+    modules = {target.partition(":")[0] for target in given.properties}
+    if isinstance(custom, CustomConfig):
+        modules |= {custom.target.partition(":")[0], sampler.__module__}
     files = (vars(sys.modules[module]).get("__file__") for module in modules)
     return tuple(Path(file) for file in files if file is not None)
 
 
-def _module_of(file: Path, target: str) -> str:
-    """The module in a file, which can be imported then: by its path from here, or from its own folder.
+def _module_and_name(option: str, target: str, name: str) -> str:
+    """`module:name` of an option that may also name a file. Raises ConfigError."""
+    place, _, named = target.rpartition(":")
+    if not place or not named:
+        builtin = "; a built-in sampler is named in the configuration, in async_rl.sampler.name"
+        raise ConfigError(
+            f"{option} {target}: allowed: module:{name}, or file.py:{name}{builtin if option == '--sampler' else ''}"
+        )
+    if place.endswith(".py"):
+        file = Path(place)
+        if not file.is_file():
+            raise ConfigError(f"{option} {target}: there is no file {file}; allowed: module:{name}, or a file's path")
+        place = _module_of(file.resolve(), f"{option} {target}")
+    return f"{place}:{named}"
 
-    Raises ConfigError where no module can have its name, or another one has it already.
+
+def _module_of(file: Path, given: str) -> str:
+    """The module of a file, made importable: by its path from here, or from its own folder.
+
+    Raises ConfigError if no module can have its name, or another one has it.
     """
     folder, parts = file.parent, [file.stem]
     if file.is_relative_to(Path.cwd()):
@@ -149,7 +174,7 @@ def _module_of(file: Path, target: str) -> str:
             folder, parts = Path.cwd(), from_here
     if not file.stem.isidentifier():
         raise ConfigError(
-            f"--sampler {target}: {file.stem} can't be a module's name; rename the file: letters, digits and _, and no "
+            f"{given}: {file.stem} can't be a module's name; rename the file: letters, digits and _, and no "
             f"digit first, as in {_as_name(file.stem)}.py"
         )
     if str(folder) not in sys.path:
@@ -161,7 +186,7 @@ def _module_of(file: Path, target: str) -> str:
     if (folder / parts[0] if is_package else file) not in [Path(place).resolve() for place in places]:
         other = "one that is loaded already" if found is None else f"that of {found.origin or ', '.join(places)}"
         raise ConfigError(
-            f"--sampler {target}: its module would be {'.'.join(parts)}, but module {parts[0]} is {other}; "
+            f"{given}: its module would be {'.'.join(parts)}, but module {parts[0]} is {other}; "
             f"rename the {'folder' if is_package else 'file'}"
         )
     return ".".join(parts)
@@ -174,19 +199,7 @@ def _as_name(text: str) -> str:
 
 def _sampler_block(target: str, options: Sequence[str]) -> dict[str, Any]:
     """The block of a custom sampler, from the command line."""
-    place, _, class_name = target.rpartition(":")
-    if not place or not class_name:
-        raise ConfigError(
-            f"--sampler {target}: allowed: module:ClassName, or file.py:ClassName; a built-in sampler is named in the "
-            f"configuration, in async_rl.sampler.name"
-        )
-    if place.endswith(".py"):
-        file = Path(place)
-        if not file.is_file():
-            raise ConfigError(
-                f"--sampler {target}: there is no file {file}; allowed: module:ClassName, or a file's path"
-            )
-        place = _module_of(file.resolve(), target)
+    target = _module_and_name("--sampler", target, "ClassName")
     given: dict[str, Any] = {}
     for option in options:
         key, equals, text = option.partition("=")
@@ -200,4 +213,4 @@ def _sampler_block(target: str, options: Sequence[str]) -> dict[str, Any]:
             given[key] = load_yaml(text)
         except yaml.YAMLError as error:
             raise ConfigError(f"--sampler-option {option}: the value is not YAML: {error}") from None
-    return {"name": "custom", "target": f"{place}:{class_name}", "options": given}
+    return {"name": "custom", "target": target, "options": given}

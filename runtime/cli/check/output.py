@@ -1,4 +1,4 @@
-"""What `evenstep check` writes: whether it can, before anything is gone through, and the files themselves."""
+"""The files that `evenstep check` writes; whether it can write them is checked before anything is explored."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from runtime.cli.written import OutputRefused, require_writable, write_beside
 from specs.check.cases import Case
 from specs.check.concrete import Concrete, Untold
 from specs.check.formats import junit_text, sarif_values
-from specs.check.run_cases import Checked
 from specs.check.saved import pytest_text, scenario_text
+from specs.check.verdicts import Checked, never_happens
 from specs.checker.explore import Result
 
 MARK = "# Written by `evenstep check --save`, which may write it again; without this line it may not."
-"""The first line of what is saved."""
+"""The first line of a saved file."""
 
 
 class Outputs(NamedTuple):
@@ -31,9 +31,9 @@ class Outputs(NamedTuple):
 
 
 def refuse_outputs(outputs: Outputs, read: Sequence[Path]) -> None:
-    """Raises NotWritten for what could not be written in the end, or would overwrite what is not this command's.
+    """Raises OutputRefused for a file that could not be written, or that this command has not written before.
 
-    `read` are the files of the configuration and the sampler.
+    `read` are the files of the configuration and of the user's code.
     """
     places = [("--junit", outputs.junit), ("--sarif", outputs.sarif), ("--save", outputs.save)]
     named = [(option, path) for option, path in places if path is not None]
@@ -90,7 +90,7 @@ def _same(path: Path, other: Path) -> bool:
 
 
 def write_reports(outputs: Outputs, checked: Checked, name: str, config: Path | None) -> None:
-    """JUnit XML and SARIF, where asked for. Raises NotWritten."""
+    """Write JUnit XML and SARIF, if asked for. Raises OutputRefused."""
     if outputs.junit is not None:
         text = junit_text(checked, name)
         write_beside(outputs.junit, lambda opened: opened.write(text), "utf-8")
@@ -100,11 +100,14 @@ def write_reports(outputs: Outputs, checked: Checked, name: str, config: Path | 
 
 
 def save_story(path: Path, violations: Sequence[tuple[Case, Result]], story: Concrete | str) -> None:
-    """Write the counterexample; a scenario only where it reproduces. Raises NotWritten."""
+    """Write the counterexample; as a scenario only if that reproduces it. Raises OutputRefused."""
     if not violations:
         typer.echo(f"nothing is violated, so {path} is not written", err=True)
         return
     case, result = violations[0]
+    if never_happens(case, result):
+        typer.echo(f"{result.broken} never happens, which no counterexample shows, so {path} is not written", err=True)
+        return
     test = _test_of(path)
     _write_marked(test, pytest_text(case, result))
     typer.echo(f"wrote {test}: pytest {test}", err=True)

@@ -1,5 +1,5 @@
-"""Proof obligations that CrossHair must confirm: one a rule of every table, and those of the free functions.
+"""Proof obligations that CrossHair must confirm: one a rule of every table (`rules`), and those of `functions`.
 
-Each has seeded wrong twins, of which CrossHair must refute one: an obligation that nothing can break proves nothing.
-`python -m specs.evidence.contracts` proves and refutes all of them.
+Each has wrong twins, which CrossHair must refute: an obligation that nothing can break proves nothing. `assumptions` is
+what the rules' obligations assume. `python -m specs.evidence.contracts` proves and refutes all of them.
 """

@@ -1,5 +1,4 @@
-"""`python -m specs.evidence.contracts [JOBS]`: proves all, prints a table, and exits with 1 unless all is as it must
-be."""
+"""`python -m specs.evidence.contracts [JOBS]`: proves and refutes all, and exits with 1 if that fails."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from specs.evidence.contracts.prove import Report, prove_all, refute_all
 
 
 def table_of(report: Report) -> Table:
-    """One line an obligation: verdict, seconds, twins refuted, and what is wrong or explained."""
+    """One line an obligation: verdict, seconds, twins refuted, and remarks on what is wrong or explained."""
     table = Table("obligation", "rules", "verdict", "seconds", "twins refuted", "remarks")
     twins: dict[str, list[Refutation]] = defaultdict(list)
     for refutation in report.refutations:
@@ -39,7 +38,7 @@ def table_of(report: Report) -> Table:
 
 
 def main(jobs: int) -> int:
-    """0 where every obligation is confirmed and every twin is refuted or explained, else 1."""
+    """0 if every obligation is confirmed and every twin is refuted or explained, else 1."""
     report = Report(prove_all(jobs=jobs), refute_all(jobs=jobs))
     confirmed = sum(1 for proof in report.proofs if proof.verdict is ProofVerdict.CONFIRMED)
     refuted = sum(1 for twin in report.refutations if twin.verdict is ProofVerdict.REFUTED)

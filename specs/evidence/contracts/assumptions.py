@@ -1,7 +1,7 @@
-"""What the obligations of the rules assume and claim beside a table's guards and its invariant.
+"""What the obligations of the rules assume and claim beyond a table's guards and its invariant.
 
-A rule's value stood, before, in the same context as after, except where the event is itself what moves the context
-(a charge, the next step, another configuration after a resume).
+Before an event the invariant held in the same context as after it, unless the event itself moves the context (a charge,
+the next step, another configuration after a resume): `BEFORE` has those.
 
 Not covered: a resume under a smaller max_num_steps or max_num_epochs than was already admitted or read. No rule
 re-establishes the invariants of AdmissionGate and Source there.
@@ -14,11 +14,8 @@ from typing import Any, NamedTuple
 
 from fsm.machines.admission_gate import AdmissionGate, GateContext, GateState
 from fsm.machines.catalog import ALL_TABLES
-from fsm.machines.prompt_group import GroupContext, GroupCount
-from fsm.machines.run import Run, RunContext, RunState
-from fsm.machines.shortfall_ledger import LedgerContext, ShortfallLedger
+from fsm.machines.run import RunState
 from fsm.machines.source import Source, SourceContext, SourceState, left_in_epoch
-from fsm.machines.spare_pool import PoolContext, SparePool
 from fsm.machines.step_assembly import StepAssembly, StepContext, StepState, want
 from fsm.machines.trainer import Trainer, TrainerContext, TrainerState
 
@@ -35,104 +32,65 @@ class Before(NamedTuple):
 _INVARIANTS = {table.name: table.invariant for table in ALL_TABLES}
 
 
-def _charge_came(step: StepAssembly, before: StepContext, after: StepContext) -> bool:
-    return before.charged == after.charged - 1 and _INVARIANTS["StepAssembly"](step, before)
-
-
-def _data_was_left(pool: SparePool, before: PoolContext, _: PoolContext) -> bool:
-    return before.data_left == 1 and _INVARIANTS["SparePool"](pool, before)
-
-
-def _held_before(table: str) -> Callable[[Any, Any, Any], bool]:
+def _held(table: str, *moved: str) -> Before:
     invariant = _INVARIANTS[table]
-
-    def held(value: Any, before: Any, _: Any) -> bool:
-        return invariant(value, before)
-
-    return held
+    return Before(moved, lambda value, before, _: invariant(value, before))
 
 
-def _anyhow(_: Any, __: Any, ___: Any) -> bool:
-    return True
-
-
-def _is_within_data(source: Source, _: SourceContext, after: SourceContext) -> bool:
-    """Regenerated prompts (C3) and another N change whether a batch is left, so the status says nothing yet.
-
-    The epoch is one of the new configuration's.
-    """
-    return 0 <= source.offset <= after.prompts_per_epoch and 0 <= source.epoch < after.epochs and source.requeued >= 0
-
+_ANYHOW = Before((), lambda *_: True)
 
 BEFORE: Mapping[tuple[str, str], Before] = {
-    ("StepAssembly", "charged"): Before(("charged",), _charge_came),
-    ("StepAssembly", "next"): Before(("charged",), _held_before("StepAssembly")),
-    ("StepAssembly", "take_back"): Before(("size", "charged", "floor"), _held_before("StepAssembly")),
-    ("ShortfallLedger", "resume"): Before(("floor",), _held_before("ShortfallLedger")),
-    ("SparePool", "stock"): Before(("data_left",), _data_was_left),
-    ("SparePool", "data_moved"): Before((), _anyhow),
-    ("AdmissionGate", "restart"): Before((), _anyhow),
-    ("Source", "resume"): Before((), _is_within_data),
-}
-"""Per table and event; elsewhere the invariant held in the same context."""
+    ("StepAssembly", "charged"): Before(
+        ("charged",),
+        lambda step, before, after: (
+            before.charged == after.charged - 1 and _INVARIANTS["StepAssembly"](step, before)
+        ),
+    ),
+    ("StepAssembly", "next"): _held("StepAssembly", "charged"),
+    ("StepAssembly", "take_back"): _held("StepAssembly", "size", "charged", "floor"),
+    ("ShortfallLedger", "resume"): _held("ShortfallLedger", "floor"),
+    ("SparePool", "stock"): Before(
+        ("data_left",), lambda pool, before, _: before.data_left == 1 and _INVARIANTS["SparePool"](pool, before)
+    ),
+    ("SparePool", "data_moved"): _ANYHOW,
+    ("AdmissionGate", "restart"): _ANYHOW,
+    # Regenerated prompts and another N (C3) change whether a batch is left, so the status says nothing yet.
+    ("Source", "resume"): Before((), lambda source, _, after: (
+        0 <= source.offset <= after.prompts_per_epoch and 0 <= source.epoch < after.epochs and source.requeued >= 0
+    )),
+}  # fmt: skip
+"""Per table and event; for all others the invariant held in the same context."""
 
 
 def before_of(table: str, event: str) -> Before:
     """How a value of the table stood before the event."""
-    return BEFORE.get((table, event)) or Before((), _held_before(table))
-
-
-def _chunk_is_wanted(step: StepAssembly, context: StepContext) -> bool:
-    return 0 <= context.groups <= want(context.size, step.selected, context.charged)
+    return BEFORE.get((table, event)) or _held(table)
 
 
 def _charges_are_within(_: StepAssembly, context: StepContext) -> bool:
     return 0 <= context.charged <= context.size
 
 
-def _step_has_place(ledger: ShortfallLedger, context: LedgerContext) -> bool:
-    return context.selected >= 0 and context.selected + ledger.charged < context.size
-
-
-def _spares_come(_: SparePool, context: PoolContext) -> bool:
-    return context.groups >= 0
-
-
-def _spares_are_there(pool: SparePool, context: PoolContext) -> bool:
-    return 0 <= context.groups <= pool.spares
-
-
-def _prompts_are_left(source: Source, context: SourceContext) -> bool:
-    return 0 <= context.groups <= left_in_epoch(source, context.prompts_per_epoch)
-
-
-def _pulls_nothing(_: Source, context: SourceContext) -> bool:
-    return context.groups == 0
-
-
-def _always(_: Any, __: Any) -> bool:
-    return True
-
-
 DUE: Mapping[tuple[str, str], Callable[[Any, Any], bool]] = {
-    ("StepAssembly", "select"): _chunk_is_wanted,
-    ("StepAssembly", "charged"): _always,
+    ("StepAssembly", "select"): lambda step, context: (
+        0 <= context.groups <= want(context.size, step.selected, context.charged)
+    ),
+    ("StepAssembly", "charged"): lambda *_: True,
     ("StepAssembly", "next"): _charges_are_within,
     ("StepAssembly", "take_back"): _charges_are_within,
-    ("ShortfallLedger", "charge"): _step_has_place,
-    ("ShortfallLedger", "resume"): _always,
-    ("SparePool", "stock"): _spares_come,
-    ("SparePool", "draw"): _spares_are_there,
-    ("SparePool", "data_moved"): _spares_are_there,
-    ("Source", "pull"): _prompts_are_left,
-    ("Source", "resume"): _pulls_nothing,
-}
+    ("ShortfallLedger", "charge"): lambda ledger, context: (
+        context.selected >= 0 and context.selected + ledger.charged < context.size
+    ),
+    ("ShortfallLedger", "resume"): lambda *_: True,
+    ("SparePool", "stock"): lambda _, context: context.groups >= 0,
+    ("SparePool", "draw"): lambda pool, context: 0 <= context.groups <= pool.spares,
+    ("SparePool", "data_moved"): lambda pool, context: 0 <= context.groups <= pool.spares,
+    ("Source", "pull"): lambda source, context: (
+        0 <= context.groups <= left_in_epoch(source, context.prompts_per_epoch)
+    ),
+    ("Source", "resume"): lambda _, context: context.groups == 0,
+}  # fmt: skip
 """Per event with several rules in one state: when it may not be refused there."""
-
-
-def _group_edge(before: GroupCount, after: GroupCount, context: GroupContext) -> bool:
-    """X4: what leaves a place was there, and nothing comes from nowhere."""
-    return context.groups >= 0 and after.groups + context.groups == before.groups
 
 
 def _step_edge(before: StepAssembly, after: StepAssembly, context: StepContext) -> bool:
@@ -147,16 +105,6 @@ def _step_edge(before: StepAssembly, after: StepAssembly, context: StepContext) 
     if after.status is StepState.BELOW_FLOOR:
         return context.size - context.charged < context.floor
     return True
-
-
-def _ledger_edge(before: ShortfallLedger, after: ShortfallLedger, _: LedgerContext) -> bool:
-    """L3: charges never fall, and come one at a time."""
-    return before.charged <= after.charged <= before.charged + 1
-
-
-def _pool_edge(before: SparePool, after: SparePool, context: PoolContext) -> bool:
-    """X4: as many spares come or go as the event says, or none."""
-    return after.spares - before.spares in (0, context.groups, -context.groups)
 
 
 def _gate_edge(before: AdmissionGate, after: AdmissionGate, context: GateContext) -> bool:
@@ -191,19 +139,20 @@ def _source_edge(before: Source, after: Source, context: SourceContext) -> bool:
     return after.epoch == before.epoch + 1 and after.offset == 0
 
 
-def _run_edge(before: Run, _: Run, __: RunContext) -> bool:
-    """X3: a run ends once."""
-    return before.status is RunState.RUNNING
-
-
 EDGES: Mapping[str, Callable[[Any, Any, Any], bool]] = {
-    "PromptGroup": _group_edge,
+    # X4: what leaves a place was there, and nothing comes from nowhere.
+    "PromptGroup": lambda before, after, context: (
+        context.groups >= 0 and after.groups + context.groups == before.groups
+    ),
     "StepAssembly": _step_edge,
-    "ShortfallLedger": _ledger_edge,
-    "SparePool": _pool_edge,
+    # L3: charges never fall, and come one at a time.
+    "ShortfallLedger": lambda before, after, _: before.charged <= after.charged <= before.charged + 1,
+    # X4: as many spares come or go as the event says, or none.
+    "SparePool": lambda before, after, context: after.spares - before.spares in (0, context.groups, -context.groups),
     "AdmissionGate": _gate_edge,
     "Trainer": _trainer_edge,
     "Source": _source_edge,
-    "Run": _run_edge,
-}
+    # X3: a run ends once.
+    "Run": lambda before, *_: before.status is RunState.RUNNING,
+}  # fmt: skip
 """Per table what every move does to a value, of the value before, after and the context."""

@@ -1,55 +1,63 @@
-"""Contracts of the free functions: admission, what a step wants, the floor, charges, the source, the pool, moves.
-
-A contract is a claim about a function as an argument, so that its wrong twin is the same claim about a function
-seeded with a fault.
-"""
+"""Contracts of the free functions, each with the same claim about a function seeded with a fault, its wrong twin."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from fsm.config.parse import floor_groups
 from fsm.config.values import backoff_s
 from fsm.machines.admission_gate import AdmissionGate, GateContext, may_admit, within_window
+from fsm.machines.prompt_group import PROMPT_GROUP, TRANSFER, GroupState, Tally
+from fsm.machines.shortfall_ledger import SHORTFALL_LEDGER, LedgerContext, LedgerState, ShortfallLedger, ledger_holds
 from fsm.machines.source import Source, SourceContext, advance, left_in_epoch, pullable
 from fsm.machines.spare_pool import PoolState, status_of
-from fsm.machines.step_assembly import want
+from fsm.machines.step_assembly import StepAssembly, want
+from fsm.machines.table import enabled
 from fsm.machines.trainer import Trainer
 from fsm.samplers.builtin import InOrder, Windowed
 from fsm.samplers.protocol import GatedSampler, optional
-from fsm.state import NONE, GroupClass, Limits, State, View
+from fsm.state import NONE, GroupClass, Limits, State, View, assembling_step, charged, selected
 from specs.evidence.contracts.obligation import Obligation, ProofCase, WrongTwin
 
 Function = Callable[..., Any]
+Claim = Callable[..., bool]
+
+NO_LIMITS = Limits(*[0] * len(Limits._fields))
 
 
-def contract(
-    name: str,
-    says: str,
-    implements: str,
-    arguments: str,
-    applies: Callable[..., bool],
-    *,
-    claim: Callable[..., bool],
-    function: Function,
-    fault: str,
-    wrong: Function,
-    kind: type = int,
-) -> ProofCase:
-    """`claim(function, *arguments)` is to hold where `applies`, and `claim(wrong, *arguments)` to be refuted.
+class Contract(NamedTuple):
+    """`claim(function, *arguments)` must hold where `applies`, and `claim(wrong, *arguments)` must be refuted."""
 
-    `implements` and `arguments` are words in one string; all arguments are of one `kind`.
-    """
-    symbolic = dict.fromkeys(arguments.split(), kind)
-    right = Obligation(name, says, tuple(implements.split()), symbolic, applies, partial(claim, function))
-    return ProofCase(right, (WrongTwin(fault, replace(right, holds=partial(claim, wrong))),))
+    name: str
+    says: str
+    implements: str
+    """The rules, as words in one text; so are the arguments."""
+    arguments: str
+    applies: Claim
+    claim: Claim
+    function: Function
+    fault: str
+    wrong: Function
+    kind: type = int
+    """Of all arguments."""
+
+    def case(self) -> ProofCase:
+        """The obligation and its twin."""
+        symbolic = dict.fromkeys(self.arguments.split(), self.kind)
+        right = Obligation(
+            self.name, self.says, tuple(self.implements.split()), symbolic, self.applies,
+            partial(self.claim, self.function),
+        )  # fmt: skip
+        return ProofCase(right, (WrongTwin(self.fault, right._replace(holds=partial(self.claim, self.wrong))),))
 
 
 def _anyhow(*_: Any) -> bool:
     return True
+
+
+# Admission: A1, A3, A4, A6
 
 
 def _leads_by_window(within: Function, dispatch_index: int, version: int, window: int) -> bool:
@@ -63,13 +71,8 @@ def _leads_by_window(within: Function, dispatch_index: int, version: int, window
 def _stops_at_limit(may: Function, dispatch_index: int, admits: int, max_steps: int) -> bool:
     """What is admitted is a step that will be trained, and the sampler's word is not overruled otherwise."""
     gate, context = AdmissionGate(dispatch_index=dispatch_index), GateContext(admits, max_steps)
-    batch = dispatch_index + 1
-    is_trained = max_steps < 0 or batch <= max_steps - 1
+    is_trained = max_steps < 0 or dispatch_index + 1 <= max_steps - 1
     return bool(may(gate, context)) == (admits != 0 and is_trained)
-
-
-def _ignores_limit(_: AdmissionGate, context: GateContext) -> bool:
-    return bool(context.sampler_admits)
 
 
 def _has_room_for(required: Function, size: int, dispatch_index: int, version: int, window: int) -> bool:
@@ -82,41 +85,11 @@ def _is_admitted(size: int, dispatch_index: int, version: int, window: int) -> b
     return size >= 1 and window >= 0 and within_window(dispatch_index, version, window)
 
 
-def admission() -> Iterator[ProofCase]:
-    """A1, A3, A4, A6."""
-    yield contract(
-        "within_window",
-        "a batch is admitted exactly while it leads the version by at most the window",
-        "A1 A3",
-        "dispatch_index version window",
-        _anyhow,
-        claim=_leads_by_window,
-        function=within_window,
-        fault="one batch too many",
-        wrong=lambda index, version, window: index <= version + window,
-    )
-    yield contract(
-        "may_admit",
-        "nothing is admitted for steps that will not be",
-        "A1 A6",
-        "dispatch_index admits max_steps",
-        _anyhow,
-        claim=_stops_at_limit,
-        function=may_admit,
-        fault="the step limit forgotten",
-        wrong=_ignores_limit,
-    )
-    yield contract(
-        "required_buffer_capacity",
-        "every batch that may be admitted has room in the buffer",
-        "A4",
-        "size dispatch_index version window",
-        _is_admitted,
-        claim=_has_room_for,
-        function=InOrder.required_buffer_capacity,
-        fault="no room for the lookahead's last batch",
-        wrong=lambda sampler, size: size * sampler.window,
-    )
+# Step sizes: S1, L6, L7
+
+FLOORS_PERCENT = (55, 90)
+"""Fractions as percentages: the default, and one whose product with 100 is not exact in floating point."""
+FAILED_ATTEMPTS = (1, 2, 5)
 
 
 def _makes_even(wants: Function, size: int, selected: int, charged: int) -> bool:
@@ -129,63 +102,17 @@ def _is_exact_ceiling(numerator: int, floor: Function, size: int) -> bool:
     return bool((groups - 1) * 100 < size * numerator <= groups * 100 and 1 <= groups <= size)
 
 
-def _has_size(size: int) -> bool:
-    return size >= 1
-
-
 def _backs_off(failed: int, delay: Function, base_s: float, most_s: float) -> bool:
-    waits_s = delay(failed, base_s, most_s)
-    return bool(waits_s == min(base_s * (1 << (failed - 1)), most_s))
+    return bool(delay(failed, base_s, most_s) == min(base_s * (1 << (failed - 1)), most_s))
 
 
 def _are_seconds(base_s: float, most_s: float) -> bool:
     return 0.0 < base_s < 1e6 and 0.0 < most_s < 1e6
 
 
-FLOORS_PERCENT = (55, 90)
-"""Fractions as percentages: the default, and one whose product with 100 is not exact in floating point."""
+# Data and the pool: A5, P1, P2, X4, C3
 
-FAILED_ATTEMPTS = (1, 2, 5)
-
-
-def step_sizes() -> Iterator[ProofCase]:
-    """S1, L6, L7."""
-    yield contract(
-        "want",
-        "a step with all that it wants comes out even",
-        "S1 L5",
-        "size selected charged",
-        _anyhow,
-        claim=_makes_even,
-        function=want,
-        fault="charged groups wanted again",
-        wrong=lambda size, selected, charged: size - selected,
-    )
-    for percent in FLOORS_PERCENT:
-        yield contract(
-            f"floor_groups, fraction = {percent}%",
-            "the floor is the exact ceiling, for every N",
-            "L6",
-            "size",
-            _has_size,
-            claim=partial(_is_exact_ceiling, percent),
-            function=floor_groups,
-            fault="rounded down",
-            wrong=lambda size, fraction: size * round(fraction * 100) // 100,
-        )
-    for failed in FAILED_ATTEMPTS:
-        yield contract(
-            f"backoff_s, failed_attempts = {failed}",
-            "the wait doubles from the base, up to the most",
-            "L7",
-            "base_s most_s",
-            _are_seconds,
-            claim=partial(_backs_off, failed),
-            function=backoff_s,
-            fault="without a most",
-            wrong=lambda failed, base_s, most_s: base_s * 2.0 ** (failed - 1),
-            kind=float,
-        )
+SOURCE_ARGUMENTS = "offset requeued epoch size per_epoch epochs skips groups"
 
 
 def _in_data(
@@ -228,10 +155,6 @@ def _gives_a_batch(
     return bool(can(source, SourceContext(size, per_epoch, epochs, skips, groups))) == is_batch
 
 
-def _takes_trailing(source: Source, context: SourceContext) -> bool:
-    return left_in_epoch(source, context.prompts_per_epoch) >= 1
-
-
 def _is_refilled(status: Function, spares: int, reserve: int, data_left: int) -> bool:
     """P1 and P2 go by the pool's status: refilled exactly when low with data left, drained once it is used up."""
     is_low = data_left != 0 and spares < reserve
@@ -240,100 +163,141 @@ def _is_refilled(status: Function, spares: int, reserve: int, data_left: int) ->
     return (found is PoolState.LOW) == is_low and (found is PoolState.DRAINING) == is_drained
 
 
-def _refills_full_pool(spares: int, reserve: int, data_left: int) -> PoolState:
-    return status_of(spares, reserve + 1, data_left)
-
-
-def _is_stocked(spares: int, _: int, __: int) -> bool:
-    return spares >= 0
-
-
-SOURCE_ARGUMENTS = "offset requeued epoch size per_epoch epochs skips groups"
-
-
-def data() -> Iterator[ProofCase]:
-    """A5, P1, P2, X4, C3."""
-    yield contract(
-        "advance",
-        "no prompt is passed over but an epoch's trailing ones",
-        "A5 X4 C3",
-        SOURCE_ARGUMENTS,
-        _in_data,
-        claim=_loses_no_prompt,
-        function=advance,
-        fault="prompts to be generated again stay where they are",
-        wrong=_forgets_requeued,
-    )
-    yield contract(
-        "pullable",
-        "a batch is pulled whole where trailing ones are not",
-        "A5",
-        SOURCE_ARGUMENTS,
-        _in_data,
-        claim=_gives_a_batch,
-        function=pullable,
-        fault="trailing batches pulled",
-        wrong=_takes_trailing,
-    )
-    yield contract(
-        "status_of",
-        "a pool is refilled below its reserve, and drained once the data is used up",
-        "P1 P2",
-        "spares reserve data_left",
-        _is_stocked,
-        claim=_is_refilled,
-        function=status_of,
-        fault="refilled at its reserve",
-        wrong=_refills_full_pool,
-    )
+# Samplers: L3 and E1, as far as a sampler decides them
 
 
 def _keeps_its_stamp(charge: Function, target: int, assembling: int) -> bool:
-    """A stamp is charged whatever the trainer is at; what has none is charged to the step being assembled."""
+    """A stamp is charged, whatever the trainer is at; what has none is charged to the step being assembled."""
     step = charge(GatedSampler(), optional(target), assembling)
-    return bool(step == assembling) if target == NONE else bool(step == target)
+    return bool(step == (assembling if target == NONE else target))
 
 
 def _trains_within_window(aborts: Function, version: int, start_weight: int, window: int) -> bool:
     """What may go on is no staler than the window when it trains with the version, and what is aborted is."""
-    view = View(State(trainer=Trainer(version=version)), Limits(*[0] * len(Limits._fields)))
+    view = View(State(trainer=Trainer(version=version)), NO_LIMITS)
     is_stale = version - start_weight > window
     return bool(aborts(Windowed(window), view, GroupClass(start_weight=start_weight))) == is_stale
 
 
-def _aborts_at_window(sampler: Windowed, view: View, group_class: GroupClass) -> bool:
-    return group_class.start_weight <= view.version - sampler.window
+# Charges on up to three open steps: L3, L4
+
+VERSION = 5
+"""The trainer's: no rule tells one version from another."""
+OPEN_LEDGERS = (LedgerState.EVEN, LedgerState.SHORT, LedgerState.AT_FLOOR, LedgerState.BELOW_FLOOR)
 
 
-def samplers() -> Iterator[ProofCase]:
-    """L3 and E1, as far as a sampler decides them."""
-    yield contract(
-        "charge_step_for_lost_group",
-        "a lost group is charged to its stamp, else to the step assembled",
-        "L3",
-        "target assembling",
-        _anyhow,
-        claim=_keeps_its_stamp,
-        function=GatedSampler.charge_step_for_lost_group,
-        fault="the stamp ignored",
-        wrong=lambda sampler, target, assembling: assembling,
-    )
-    yield contract(
-        "should_abort_inflight",
-        "windowed aborts exactly what is staler than its window",
-        "E1 S2",
-        "version start_weight window",
-        _anyhow,
-        claim=_trains_within_window,
-        function=Windowed.should_abort_inflight,
-        fault="at the window's edge",
-        wrong=_aborts_at_window,
-    )
+def _ledger(lost: int, size: int, floor: int) -> ShortfallLedger:
+    """The ledger of an open step with that many charges: the one whose status its invariant allows."""
+    for status in OPEN_LEDGERS:
+        ledger = ShortfallLedger(status, lost)
+        if ledger_holds(ledger, LedgerContext(size, floor)):
+            return ledger
+    return ShortfallLedger(LedgerState.SETTLED, lost)
+
+
+def _are_steps(chosen: int, size: int, floor: int, *losses: int) -> bool:
+    if not (size >= 1 and 1 <= floor <= size and chosen >= 0 and chosen + losses[0] <= size):
+        return False
+    return all(0 <= lost <= size for lost in losses)
+
+
+def _has_place(find: Function, chosen: int, size: int, floor: int, *losses: int) -> bool:
+    """The step found is the earliest with a place left, and its ledger takes the charge."""
+    page = tuple((VERSION + number, ShortfallLedger(charged=lost)) for number, lost in enumerate(losses))
+    state = State(trainer=Trainer(version=VERSION), step=StepAssembly(selected=chosen), ledgers=(page,))
+    step = find(state, NO_LIMITS._replace(size=size, floor=floor))
+    for earlier in range(VERSION, step):
+        if selected(state, earlier) + charged(state, earlier) < size:
+            return False
+    ledger = _ledger(charged(state, step), size, floor)
+    context = LedgerContext(size, floor, selected(state, step))
+    return enabled(SHORTFALL_LEDGER, "charge", ledger, context) is not None
+
+
+# The balance sheet: X4
+
+
+def adds_up(tally: Tally) -> bool:
+    """The same as `Tally.balanced`, written without `min`, whose paths are too many for a solver."""
+    return all(groups >= 0 for groups in tally) and tally.pulled == sum(tally[1:11])
+
+
+def _may_move(source: GroupState, groups: int, *columns: int) -> bool:
+    tally = Tally(*columns)
+    return groups >= 0 and (source is GroupState.DATA or groups <= tally[source]) and adds_up(tally)
+
+
+def _stays_balanced(move: Function, groups: int, *columns: int) -> bool:
+    return adds_up(move(Tally(*columns), groups))
+
+
+def _gives_one_more(move: Function, dest: GroupState, tally: Tally, groups: int) -> Tally:
+    columns = list(move(tally, groups))
+    columns[dest] += 1
+    return Tally._make(columns)
+
+
+CONTRACTS: tuple[Contract, ...] = (
+    Contract("within_window", "a batch is admitted exactly while it leads the version by at most the window", "A1 A3",
+             "dispatch_index version window", _anyhow, _leads_by_window,
+             within_window, "one batch too many", lambda index, version, window: index <= version + window),
+    Contract("may_admit", "nothing is admitted for steps that will not be", "A1 A6",
+             "dispatch_index admits max_steps", _anyhow, _stops_at_limit,
+             may_admit, "the step limit forgotten", lambda _, context: bool(context.sampler_admits)),
+    Contract("required_buffer_capacity", "every batch that may be admitted has room in the buffer", "A4",
+             "size dispatch_index version window", _is_admitted, _has_room_for,
+             InOrder.required_buffer_capacity, "no room for the lookahead's last batch",
+             lambda sampler, size: size * sampler.window),
+    Contract("want", "a step with all that it wants comes out even", "S1 L5",
+             "size selected charged", _anyhow, _makes_even,
+             want, "charged groups wanted again", lambda size, selected, charged: size - selected),
+    *(Contract(f"floor_groups, fraction = {percent}%", "the floor is the exact ceiling, for every N", "L6",
+               "size", lambda size: size >= 1, partial(_is_exact_ceiling, percent),
+               floor_groups, "rounded down", lambda size, fraction: size * round(fraction * 100) // 100)
+      for percent in FLOORS_PERCENT),
+    *(Contract(f"backoff_s, failed_attempts = {failed}", "the wait doubles from the base, up to the most", "L7",
+               "base_s most_s", _are_seconds, partial(_backs_off, failed),
+               backoff_s, "without a most", lambda failed, base_s, most_s: base_s * 2.0 ** (failed - 1), float)
+      for failed in FAILED_ATTEMPTS),
+    Contract("advance", "no prompt is passed over but an epoch's trailing ones", "A5 X4 C3",
+             SOURCE_ARGUMENTS, _in_data, _loses_no_prompt,
+             advance, "prompts to be generated again stay where they are", _forgets_requeued),
+    Contract("pullable", "a batch is pulled whole where trailing ones are not", "A5",
+             SOURCE_ARGUMENTS, _in_data, _gives_a_batch,
+             pullable, "trailing batches pulled",
+             lambda source, context: left_in_epoch(source, context.prompts_per_epoch) >= 1),
+    Contract("status_of", "a pool is refilled below its reserve, and drained once the data is used up", "P1 P2",
+             "spares reserve data_left", lambda spares, *_: spares >= 0, _is_refilled,
+             status_of, "refilled at its reserve",
+             lambda spares, reserve, data_left: status_of(spares, reserve + 1, data_left)),
+    Contract("charge_step_for_lost_group", "a lost group is charged to its stamp, else to the step assembled", "L3",
+             "target assembling", _anyhow, _keeps_its_stamp,
+             GatedSampler.charge_step_for_lost_group, "the stamp ignored",
+             lambda sampler, target, assembling: assembling),
+    Contract("should_abort_inflight", "windowed aborts exactly what is staler than its window", "E1 S2",
+             "version start_weight window", _anyhow, _trains_within_window,
+             Windowed.should_abort_inflight, "at the window's edge",
+             lambda sampler, view, group_class: group_class.start_weight <= view.version - sampler.window),
+    Contract("assembling_step", "an unstamped loss goes to the earliest step with a place left", "L3 L4",
+             "chosen size floor lost lost_next lost_after", _are_steps, _has_place,
+             assembling_step, "every unstamped loss charged to the step that the trainer is at",
+             lambda state, _: state.trainer.version),
+)  # fmt: skip
+
+
+def _balance() -> Iterator[Contract]:
+    """One contract for each event that moves groups."""
+    for rule in PROMPT_GROUP.rules:
+        if rule.event in TRANSFER:
+            move = TRANSFER[rule.event]
+            yield Contract(
+                f"Tally after {rule.event}", "every prompt pulled is in exactly one place", "X4",
+                " ".join(("groups_moved", *Tally._fields)),
+                partial(_may_move, GroupState(rule.sources[0])), _stays_balanced,
+                move, "one group more arrives than leaves", partial(_gives_one_more, move, GroupState(rule.dest)),
+            )  # fmt: skip
 
 
 def cases() -> Iterator[ProofCase]:
-    """All of this module."""
-    yield from admission()
-    yield from step_sizes()
-    yield from data()
-    yield from samplers()
+    """Every contract of this module with its twin."""
+    return (contract.case() for contract in (*CONTRACTS, *_balance()))

@@ -1,15 +1,14 @@
-"""What is to be proven, and what became of it."""
+"""What is to be proven, and the result."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
 
 class ProofVerdict(Enum):
-    """What the solver says of an obligation. Only CONFIRMED is a proof."""
+    """The solver's answer about an obligation. Only CONFIRMED is a proof."""
 
     CONFIRMED = "confirmed"
     """On every path, and at least one meets what is assumed."""
@@ -23,15 +22,14 @@ class ProofVerdict(Enum):
     """Not within the time, or not by this solver."""
 
 
-@dataclass(frozen=True, slots=True)
-class Obligation:
-    """For all `arguments`: where `applies`, `holds`. Both take the arguments in order, and are pure."""
+class Obligation(NamedTuple):
+    """For all `arguments`: if `applies`, then `holds`. Both take the arguments in order, and are pure."""
 
     name: str
     says: str
     """The claim as an English sentence."""
     implements: tuple[str, ...]
-    """The rules of the design that it is about (A1 … X4)."""
+    """The rules that it is about (A1 … X4)."""
     arguments: Mapping[str, type]
     """Symbolic, without bounds: int, float or an IntEnum."""
     applies: Callable[..., bool]
@@ -39,7 +37,7 @@ class Obligation:
 
 
 class WrongTwin(NamedTuple):
-    """The same obligation of something seeded with a fault."""
+    """The same obligation about a function or a rule that is seeded with a fault."""
 
     fault: str
     obligation: Obligation
@@ -53,24 +51,24 @@ class ProofCase(NamedTuple):
 
 
 class Proof(NamedTuple):
-    """What became of an obligation."""
+    """The result for an obligation."""
 
     name: str
     implements: tuple[str, ...]
     verdict: ProofVerdict
     seconds: float
     counterexample: str = ""
-    """The arguments, where the verdict is REFUTED or RAISED."""
+    """The arguments, if the verdict is REFUTED or RAISED."""
 
 
 class Refutation(NamedTuple):
-    """What became of a twin."""
+    """The result for a twin."""
 
     name: str
     """Of the obligation."""
     fault: str
     harmless: str
-    """Why the fault breaks nothing that the obligation claims, or '' where it must."""
+    """Why the fault breaks nothing that the obligation claims; '' if it must break something."""
     verdict: ProofVerdict
     seconds: float
     counterexample: str

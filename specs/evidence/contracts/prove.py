@@ -1,4 +1,4 @@
-"""All obligations proven, and all of their twins refuted, in as many processes as asked for."""
+"""Proves all obligations and refutes all of their twins, on several processes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cache, partial
 from itertools import chain
 from typing import NamedTuple, TypeVar
 
-from specs.evidence.contracts import accounts, functions, rules
+from specs.evidence.contracts import functions, rules
 from specs.evidence.contracts.obligation import Proof, ProofCase, ProofVerdict, Refutation
 from specs.evidence.contracts.solver import challenge, prove
 from specs.processes.pool import on_processes
@@ -20,11 +20,11 @@ TIMEOUT_S = 60.0
 HARMLESS = {
     ("StepAssembly.finish→finishing", "without is_full"): "a step in state full is full by its invariant",
 }
-"""Twins that break nothing, with the reason: the guard is redundant, and there for whoever reads the table."""
+"""Twins that break nothing, with the reason: the guard is redundant, and there for the reader of the table."""
 
 
 class Report(NamedTuple):
-    """What became of all obligations and of their twins."""
+    """The results for all obligations and their twins."""
 
     proofs: list[Proof]
     refutations: list[Refutation]
@@ -39,9 +39,9 @@ class Report(NamedTuple):
 
 @cache
 def cases() -> dict[str, ProofCase]:
-    """All obligations by name, with their twins. Raises ValueError where two share a name."""
+    """All obligations by name, with their twins. Raises ValueError if two share a name."""
     found: dict[str, ProofCase] = {}
-    for case in chain(rules.cases(), functions.cases(), accounts.cases()):
+    for case in chain(rules.cases(), functions.cases()):
         if case.obligation.name in found:
             raise ValueError(f"two obligations are called {case.obligation.name!r}: the name is how one is asked for")
         found[case.obligation.name] = case
@@ -64,26 +64,25 @@ def refute_all(
 
 
 def prove_one(name: str, *, per_condition_timeout: float = TIMEOUT_S) -> Proof:
-    """The obligation of that name. Raises KeyError where there is none."""
+    """Prove the obligation of that name. Raises KeyError if there is none."""
     return prove(cases()[name].obligation, per_condition_timeout=per_condition_timeout)
 
 
 def refute_twins_of(name: str, *, per_condition_timeout: float = TIMEOUT_S) -> list[Refutation]:
-    """The twins of the obligation of that name. Raises KeyError where there is none."""
-    return [
-        refute(name, number, per_condition_timeout=per_condition_timeout) for number in range(len(cases()[name].twins))
-    ]
+    """Refute the twins of the obligation of that name. Raises KeyError if there is none."""
+    twins = range(len(cases()[name].twins))
+    return [refute(name, number, per_condition_timeout=per_condition_timeout) for number in twins]
 
 
 def refute(name: str, number: int, *, per_condition_timeout: float = TIMEOUT_S) -> Refutation:
-    """One twin of the obligation of that name."""
+    """Refute one twin of the obligation of that name."""
     fault, obligation = cases()[name].twins[number]
     proof = challenge(obligation, per_condition_timeout=per_condition_timeout)
     return Refutation(name, fault, HARMLESS.get((name, fault), ""), proof.verdict, proof.seconds, proof.counterexample)
 
 
 def _each(work: Callable[[str], T], names: Iterable[str] | None, jobs: int) -> list[T]:
-    """What becomes of the cases, in their order."""
+    """The results of the cases, in their order."""
     asked = list(cases() if names is None else names)
     found = dict(on_processes(work, asked, jobs))
     return [found[number] for number in range(len(asked))]

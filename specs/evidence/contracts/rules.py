@@ -14,6 +14,7 @@ from specs.evidence.contracts.obligation import Obligation, ProofCase, WrongTwin
 AnyTable = Table[Any, Any]
 AnyRule = Rule[Any, Any]
 Guard = Callable[[Any, Any], bool]
+Rules = tuple[AnyRule, ...]
 
 
 class Subject(NamedTuple):
@@ -65,14 +66,8 @@ def keeps(table: AnyTable, rule: AnyRule) -> Obligation:
         value, context = subject.read(*given)
         return _is_kept(table, value, rule.update(value, context), context, rule)
 
-    return Obligation(
-        name=f"{table.name}.{rule.name}",
-        says=f"{rule.event} keeps what holds of a {table.name}",
-        implements=rule.implements,
-        arguments=subject.arguments,
-        applies=assumed,
-        holds=holds,
-    )
+    says = f"{rule.event} keeps what holds of a {table.name}"
+    return Obligation(f"{table.name}.{rule.name}", says, rule.implements, subject.arguments, assumed, holds)
 
 
 def _is_kept(table: AnyTable, value: Any, updated: Any, context: Any, rule: AnyRule) -> bool:
@@ -93,7 +88,7 @@ def _miscounted(table: AnyTable, rule: AnyRule, position: int) -> Obligation:
         columns[position] += given[-1]
         return _is_kept(table, value, value._make(columns), context, rule)
 
-    return replace(right, arguments={**right.arguments, "off_by": int}, applies=assumed, holds=holds)
+    return right._replace(arguments={**right.arguments, "off_by": int}, applies=assumed, holds=holds)
 
 
 def _without(guard: Guard) -> str:
@@ -115,15 +110,11 @@ def twins_of(table: AnyTable, rule: AnyRule) -> Iterator[WrongTwin]:
         yield WrongTwin("from every state", keeps(table, replace(rule, sources=tuple(table.states))))
 
 
-def _rules_of(table: AnyTable, event: str) -> tuple[AnyRule, ...]:
-    return tuple(rule for rule in table.rules if rule.event == event)
-
-
-def _cited(rules: tuple[AnyRule, ...]) -> tuple[str, ...]:
+def _cited(rules: Rules) -> tuple[str, ...]:
     return tuple(dict.fromkeys(each for rule in rules for each in rule.implements))
 
 
-def at_most_one(table: AnyTable, event: str, rules: tuple[AnyRule, ...]) -> Obligation:
+def at_most_one(table: AnyTable, event: str, rules: Rules) -> Obligation:
     """Guards of the rules that leave one state for one event are disjoint, whatever the value and context."""
     subject = subject_of(table, event)
 
@@ -135,21 +126,15 @@ def at_most_one(table: AnyTable, event: str, rules: tuple[AnyRule, ...]) -> Obli
         value, context = subject.read(*given)
         return sum(1 for rule in rules if applies(rule, value, context)) <= 1
 
-    return Obligation(
-        name=f"{table.name}.{event} is unambiguous",
-        says="no two rules apply at once, so their order decides nothing",
-        implements=_cited(rules),
-        arguments=subject.arguments,
-        applies=several_leave,
-        holds=disjoint,
-    )
+    name, says = f"{table.name}.{event} is unambiguous", "no two rules apply at once, so their order decides nothing"
+    return Obligation(name, says, _cited(rules), subject.arguments, several_leave, disjoint)
 
 
-def at_least_one(table: AnyTable, event: str, rules: tuple[AnyRule, ...]) -> Obligation:
+def at_least_one(table: AnyTable, event: str, rules: Rules) -> Obligation:
     """Where the event is due (`assumptions.DUE`), some rule takes it: the guards leave no gap between them."""
     subject = subject_of(table, event)
     due = DUE[table.name, event]
-    sources = {source for rule in _rules_of(table, event) for source in rule.sources}
+    sources = {source for rule in table.rules if rule.event == event for source in rule.sources}
 
     def is_due(*given: Any) -> bool:
         value, context = subject.read(*given)
@@ -159,34 +144,26 @@ def at_least_one(table: AnyTable, event: str, rules: tuple[AnyRule, ...]) -> Obl
         value, context = subject.read(*given)
         return any(applies(rule, value, context) for rule in rules)
 
-    return Obligation(
-        name=f"{table.name}.{event} is complete",
-        says="some rule applies whenever the event is due",
-        implements=_cited(rules),
-        arguments=subject.arguments,
-        applies=is_due,
-        holds=taken,
-    )
+    name, says = f"{table.name}.{event} is complete", "some rule applies whenever the event is due"
+    return Obligation(name, says, _cited(rules), subject.arguments, is_due, taken)
 
 
 def _of_event(table: AnyTable, event: str) -> Iterator[ProofCase]:
-    rules = _rules_of(table, event)
+    rules = tuple(rule for rule in table.rules if rule.event == event)
     shared = set(rules[0].guards).intersection(*(rule.guards for rule in rules))
-    unguarded = tuple(
-        WrongTwin(
-            f"{rule.name} {_without(guard)}",
-            at_most_one(table, event, tuple(_unguarded(rule, guard) if each is rule else each for each in rules)),
-        )
-        for rule in rules
-        for guard in rule.guards
-        if guard not in shared  # what all of them ask for tells none of them apart
-    )
-    yield ProofCase(at_most_one(table, event, rules), unguarded)
-    missing = tuple(
-        WrongTwin(f"no {rule.name}", at_least_one(table, event, tuple(each for each in rules if each is not rule)))
-        for rule in rules
-    )
-    yield ProofCase(at_least_one(table, event, rules), missing)
+
+    def unguarded(rule: AnyRule, guard: Guard) -> WrongTwin:
+        others = tuple(_unguarded(rule, guard) if each is rule else each for each in rules)
+        return WrongTwin(f"{rule.name} {_without(guard)}", at_most_one(table, event, others))
+
+    def missing(rule: AnyRule) -> WrongTwin:
+        others = tuple(each for each in rules if each is not rule)
+        return WrongTwin(f"no {rule.name}", at_least_one(table, event, others))
+
+    # A guard that all of them have tells none of them apart.
+    telling = ((rule, guard) for rule in rules for guard in rule.guards if guard not in shared)
+    yield ProofCase(at_most_one(table, event, rules), tuple(unguarded(rule, guard) for rule, guard in telling))
+    yield ProofCase(at_least_one(table, event, rules), tuple(missing(rule) for rule in rules))
 
 
 def cases() -> Iterator[ProofCase]:

@@ -1,8 +1,8 @@
 """CrossHair, through its API: one verdict a question.
 
 Its contracts on classes and its command are not used: the first confirm wrong code, and the second exits with 0 on
-"not confirmed". What an obligation assumes is checked in the body rather than as a precondition, in which CrossHair
-takes an exception for "does not apply"; whether anything meets it is a question of its own.
+"not confirmed". What an obligation assumes is checked in the body and not as a precondition, since CrossHair takes an
+exception in that for "does not apply". Whether any arguments meet the assumption is asked separately.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def prove(obligation: Obligation, *, per_condition_timeout: float) -> Proof:
 
 
 def challenge(obligation: Obligation, *, per_condition_timeout: float) -> Proof:
-    """Whether the claim follows from what is assumed, which is all that a wrong twin is asked."""
+    """Whether the claim follows from what is assumed. A wrong twin is asked only this."""
     began = perf_counter()
 
     def follows(*given: object) -> bool:
@@ -73,12 +73,7 @@ def _ask(always: Callable[..., bool], obligation: Obligation, timeout: float) ->
     condition = ConditionExpr(POSTCONDITION, _returned, __file__, 1, obligation.says)
     conditions = Conditions(always, always, [], [condition], frozenset(), signature, None, [], _described)
     options = DEFAULT_OPTIONS.overlay(
-        AnalysisOptionSet(
-            analysis_kind=(),
-            per_condition_timeout=timeout,
-            per_path_timeout=timeout,
-            report_all=True,
-        )
+        AnalysisOptionSet(analysis_kind=(), per_condition_timeout=timeout, per_path_timeout=timeout, report_all=True)
     )
     return _verdict(run_checkables([ConditionCheckable(FunctionInfo.from_fn(always), options, conditions)]))
 
@@ -89,15 +84,14 @@ def _returned(bindings: Mapping[str, object]) -> bool:
 
 def _described(given: inspect.BoundArguments, _: object, __: object) -> tuple[str, str]:
     """A counterexample as text: the arguments; "None" has CrossHair leave out what was returned."""
-    words = (
-        f"{name}={value.name.lower() if isinstance(value, Enum) else repr(value)}"
-        for name, value in given.arguments.items()
-    )
-    return ", ".join(words), "None"
+    words = {
+        name: value.name.lower() if isinstance(value, Enum) else repr(value) for name, value in given.arguments.items()
+    }
+    return ", ".join(f"{name}={word}" for name, word in words.items()), "None"
 
 
 def _verdict(messages: list[AnalysisMessage]) -> tuple[ProofVerdict, str]:
-    """One message is one verdict; anything else that CrossHair says is no proof."""
+    """The verdict of one message; any other number of messages is no proof."""
     if len(messages) != 1:
         return ProofVerdict.UNKNOWN, ""
     [message] = messages

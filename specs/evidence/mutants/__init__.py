@@ -1,7 +1,7 @@
-"""Broken variants of the core: known faults, and mutants of the rules, which the properties must tell from the core.
+"""Broken variants of the core, each of which some property must tell from the core.
 
-A property that holds of the core shows little unless something breaks it. Here are faults that a control loop of this
-kind is known to have (`specs.evidence.mutants.faults`), and every small change to the rule tables and to the decisions
-beside them (`specs.evidence.mutants.tables`, `specs.evidence.mutants.ways_in`, `ways_out`). `python -m
-specs.evidence.mutants` runs them all and writes which property tells which from the core.
+A property that holds of the core shows little unless something breaks it. `faults` has what control loops of this kind
+are known to do wrong, `tables` every small change to the rule tables, `decisions` changes to what is in no table.
+`matrix` hunts each of them in the small runs of `portfolio`, and `python -m specs.evidence.mutants` writes
+docs/generated/mutation.md. To explain a survivor, add a sentence to survivors.yaml.
 """

@@ -1,5 +1,4 @@
-"""`python -m specs.evidence.mutants`: exits 0 where every mutant is killed or explained, 2 where one is not, 3 out of
-time."""
+"""`python -m specs.evidence.mutants`: 0 if every mutant is killed or explained, 2 if not, 3 if time is up."""
 
 from __future__ import annotations
 
@@ -9,16 +8,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from specs.evidence.mutants.document import document
+import typer
+
+from specs.evidence.mutants.document import EXPLAINED, document
 from specs.evidence.mutants.matrix import MatrixRow, all_mutants, core_coverage, proven_the_same, row_of
-from specs.evidence.mutants.survivors import EXPLAINED
 
 ACCOUNTED, UNEXPLAINED, OUT_OF_TIME = 0, 2, 3
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
 
 
 def _line(row: MatrixRow) -> str:
@@ -45,15 +40,17 @@ def main(arguments: Sequence[str]) -> int:
     rows: list[MatrixRow] = []
     for mutant in mutants:
         if time.monotonic() - started_s > given.seconds:
-            _say(f"out of time: {len(rows)} of {len(mutants)} mutants in {given.seconds:g} s; raise --seconds")
+            typer.echo(f"out of time: {len(rows)} of {len(mutants)} mutants in {given.seconds:g} s; raise --seconds")
             return OUT_OF_TIME
         rows.append(row_of(mutant, coverage))
-        _say(_line(rows[-1]))
+        typer.echo(_line(rows[-1]))
     killed = sum(row.killed is not None for row in rows)
     unexplained = [row.mutant.name for row in rows if row.killed is None and row.mutant.name not in EXPLAINED]
     seconds = time.monotonic() - started_s
-    _say(f"{len(rows)} mutants, {killed} killed, {len(rows) - killed} survive, {len(unexplained)} of them unexplained")
-    _say(f"{seconds:.0f} s, {time.process_time():.0f} s of the processor")
+    typer.echo(
+        f"{len(rows)} mutants, {killed} killed, {len(rows) - killed} survive, {len(unexplained)} of them unexplained"
+    )
+    typer.echo(f"{seconds:.0f} s, {time.process_time():.0f} s of the processor")
     if given.write is not None:
         given.write.write_text(document(rows, proven_the_same(mutants, coverage)), encoding="utf-8")
     return UNEXPLAINED if unexplained else ACCOUNTED

@@ -1,15 +1,16 @@
-"""The kill matrix as a document, and what can be read back from it."""
+"""The kill matrix as a document, and its tables read back."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import yaml
 
 from specs.evidence.mutants.faults import FAULTS, KnownFault
 from specs.evidence.mutants.matrix import MatrixRow
-from specs.evidence.mutants.scopes import PORTFOLIO
-from specs.evidence.mutants.survivors import EXPLAINED
+from specs.evidence.mutants.portfolio import PORTFOLIO
 
 _HEAD = """# What the properties notice
 
@@ -17,14 +18,13 @@ _HEAD = """# What the properties notice
 rows again.*
 
 A property that holds of the core shows little unless something breaks it. So the checker explores broken cores too:
-faults that control loops of this kind are known to have, and every small change to the rule tables and to the
-decisions beside them. A mutant is **killed** where a property is violated in one of the small runs of the portfolio;
-the first run that kills it counts, with the shortest counterexample there. What else is broken in that run, once
-the properties before are left aside, is listed beside it.
+faults that control loops of this kind are known to have, every small change to the rule tables, and changes to the
+decisions that are in no table. A mutant is **killed** if a property is violated in one of the small runs of the
+portfolio; the first run that kills it counts, with the shortest counterexample there. What else is broken in that run,
+without the properties before, is listed too.
 
-Properties are those of `specs/properties/kinds.py`, `specs/properties/more_states.py` and
-`specs/properties/more_edges.py`; `deadlock` and `refused` (a rule refuses what another asks of it, or the core's own
-moves do not come to an end) are looked for everywhere.
+Properties are those of `specs/properties`; `deadlock` and `refused` (a rule refuses what another asks of it, or the
+core's own moves do not come to an end) are looked for everywhere.
 """
 
 _SURVIVORS = """## Survivors
@@ -34,32 +34,28 @@ dropped is nowhere in the portfolio the only one that is false, or a rule that i
 the mutant does everywhere what the core does.
 """
 
-
-class Claim(NamedTuple):
-    """A row of the document: a mutant that is killed."""
-
-    mutant: str
-    by: str
-    scope: str
-    events: int
+EXPLAINED: Mapping[str, str] = {
+    name: entry["why"]
+    for entry in yaml.safe_load(Path(__file__).with_name("survivors.yaml").read_text(encoding="utf-8"))
+    for name in entry["of"]
+}
+"""Why each survivor is the same as the core."""
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
-    lines = [f"| {' | '.join(head)} |", f"| {' | '.join('---' for _ in head)} |"]
-    return [*lines, *(f"| {' | '.join(str(cell) for cell in row)} |" for row in rows), ""]
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table in Markdown, with an empty line after it."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(str(cell) for cell in line)} |\n" for line in lines)
 
 
-def _totals(rows: Sequence[MatrixRow]) -> list[str]:
+def _totals(rows: Sequence[MatrixRow]) -> str:
     killed = [row.killed for row in rows if row.killed is not None]
     first, at_all = Counter(k.by for k in killed), Counter(name for k in killed for name in {k.by, *k.also})
-    lines = [
+    counted = [(name, first[name], at_all[name]) for name in sorted(at_all, key=lambda name: (-at_all[name], name))]
+    return (
         f"{len(rows)} mutants: {len(killed)} killed, {len(rows) - len(killed)} survive and are explained one by one. "
-        f"{len(FAULTS)} known faults, all caught.",
-        "",
-    ]
-    by_property = sorted(at_all, key=lambda name: (-at_all[name], name))
-    return [*lines, *_table(("property", "kills first", "kills at all"),
-                            ((name, first[name], at_all[name]) for name in by_property))]  # fmt: skip
+        f"{len(FAULTS)} known faults, all caught.\n\n" + table(("property", "kills first", "kills at all"), counted)
+    )
 
 
 def _fault(fault: KnownFault) -> tuple[object, ...]:
@@ -68,37 +64,33 @@ def _fault(fault: KnownFault) -> tuple[object, ...]:
     return mutant.name, mutant.sentence, fault.breaks, fault.events, fault.scope.name, instead
 
 
-def _killed(row: MatrixRow) -> tuple[object, ...]:
-    killed = row.killed
-    if killed is None:
-        raise ValueError(f"{row.mutant.name} is not killed")
-    return row.mutant.name, killed.by, ", ".join(killed.also), killed.scope, killed.events
-
-
 def document(rows: Sequence[MatrixRow], proven: frozenset[str]) -> str:
     """The document. `proven` are the survivors that coverage shows to be the same as the core."""
-    lines = [_HEAD, *_totals(rows), "## Known faults", ""]
-    lines += _table(("fault", "what it does", "caught by", "events", "run", "the core there"), map(_fault, FAULTS))
-    lines += ["## The portfolio", ""]
-    lines += _table(
-        ("run", "sampler", "N", "window", "prompts"),
-        ((scope.name, scope.sampler, scope.size, scope.window, scope.num_prompts) for scope in PORTFOLIO),
-    )
+    parts = [
+        _HEAD,
+        _totals(rows),
+        "## Known faults\n",
+        table(("fault", "what it does", "caught by", "events", "run", "the core there"), map(_fault, FAULTS)),
+        "## The portfolio\n",
+        table(("run", "sampler", "N", "window", "prompts"), (scope[:5] for scope in PORTFOLIO)),
+    ]
     for where in dict.fromkeys(row.mutant.where for row in rows):
-        of_it = [row for row in rows if row.mutant.where == where and row.killed is not None]
-        if of_it:
-            lines += [f"## {where}", ""]
-            lines += _table(("mutant", "killed by", "also broken", "in the run", "events"), map(_killed, of_it))
-    lines.append(_SURVIVORS)
-    survivors = [row.mutant for row in rows if row.killed is None]
-    lines += _table(
-        ("survivor", "what it does", "proven", "why nothing tells it from the core"),
-        (
-            (m.name, m.sentence, "proven" if m.name in proven else "", EXPLAINED.get(m.name, "**unexplained**"))
-            for m in survivors
-        ),
-    )
-    return "\n".join(lines).rstrip() + "\n"
+        killed = [
+            (row.mutant.name, row.killed.by, ", ".join(row.killed.also), row.killed.scope, row.killed.events)
+            for row in rows
+            if row.mutant.where == where and row.killed is not None
+        ]
+        if killed:
+            parts += [f"## {where}\n", table(("mutant", "killed by", "also broken", "in the run", "events"), killed)]
+    survivors = [
+        (m.name, m.sentence, "proven" if m.name in proven else "", EXPLAINED.get(m.name, "**unexplained**"))
+        for m in (row.mutant for row in rows if row.killed is None)
+    ]
+    parts += [
+        _SURVIVORS,
+        table(("survivor", "what it does", "proven", "why nothing tells it from the core"), survivors),
+    ]
+    return "\n".join(parts).rstrip() + "\n"
 
 
 def cells(text: str, heading: str) -> list[list[str]]:
@@ -115,16 +107,6 @@ def cells(text: str, heading: str) -> list[list[str]]:
         elif inside and not row[0].startswith("---"):
             found.append(row)
     return found
-
-
-def claims(text: str) -> list[Claim]:
-    """The kills that a document claims."""
-    return [Claim(name, by, scope, int(events)) for name, by, _, scope, events in cells(text, "mutant")]
-
-
-def survivors(text: str) -> list[str]:
-    """The survivors that a document lists."""
-    return [row[0] for row in cells(text, "survivor")]
 
 
 def faults(text: str) -> list[str]:

@@ -1,8 +1,7 @@
 """Faults that control loops of this kind are known to have, each with a run that shows it and the property it breaks.
 
-Each is the core with one decision made as the faulty loop makes it; a fault that needs a table's guard out of the way
-bypasses the table. Where the run is sound, the core itself holds in it (`FAULTS` says so, and a test looks); where it
-is not, setup refuses it.
+Each is the core with one decision made as the faulty loop makes it; a fault that a table's guard would stop bypasses
+the table. The core itself holds in the same run, or setup refuses the run.
 """
 
 from __future__ import annotations
@@ -17,14 +16,12 @@ from fsm.machines.table import with_status
 from fsm.rules import changes, losses, own_moves
 from fsm.rules.changes import Done, Made
 from fsm.rules.laws import Laws
-from fsm.rules.losses import ask_charge
 from fsm.samplers.builtin import WeightFifo
 from fsm.samplers.protocol import Admission
 from fsm.state import GroupClass, State, View
 from fsm.values import pages
-from specs.evidence.mutants.mutant import Mutant, Swap
-from specs.evidence.mutants.replaced import answering, instead, resuming
-from specs.evidence.mutants.scopes import CALM, MutantScope
+from specs.evidence.mutants.mutant import Mutant, Swap, answering, instead, resuming, with_limits
+from specs.evidence.small_run import CALM, SmallRun
 from specs.model import CORE, Answer, CrashFrom
 from specs.properties.kinds import DEADLOCK, REFUSED
 
@@ -34,30 +31,22 @@ class KnownFault(NamedTuple):
 
     mutant: Mutant
     breaks: str
-    """The name of the property that finds it, looked for alone (deadlocks and refusals always are)."""
+    """The property that finds it, looked for alone (deadlocks and refusals are looked for in any case)."""
     events: int
     """The length of the shortest counterexample."""
-    scope: MutantScope
+    scope: SmallRun
     """The smallest run that shows it."""
     refused_for: str | None = None
-    """Where setup refuses the run itself: a word of what it says. None where the core holds in it."""
+    """If setup refuses the run, a word of its message; None if the core holds in the run."""
 
 
-# Losses
-
-
-def _charged_to_the_trainers_step(state: State, laws: Laws, group_class: GroupClass) -> Done:
-    """Without a look at whether the step has a place left, which is what makes it a fault."""
-    del laws, group_class
+def _charged_to_the_trainers_step(state: State, laws: Laws, _: GroupClass) -> Done:
+    """Does not look whether the step has a place left: that is the fault."""
+    del laws
     step = state.trainer.version
     ledger = pages.get(state.ledgers, step, ShortfallLedger())
     charged = ledger._replace(charged=ledger.charged + 1)
     return state._replace(ledgers=pages.put(state.ledgers, step, charged)), [changes.GroupLost(step)]
-
-
-def _charged_to_none(state: State, laws: Laws, group_class: GroupClass) -> int | None:
-    ask_charge(state, laws, group_class)
-    return None
 
 
 _drop = TRANSFER["drop"]
@@ -69,27 +58,16 @@ def _keeps_the_permit(tally: Tally, groups: int) -> Tally:
     return tally
 
 
-# weight_fifo
-
-
-_NOT_YET = 1_000_000
-"""A bucket behind all others."""
-
-
 class _Unstamping(WeightFifo):
-    """A batch has no bucket until its attempts start."""
+    """A batch has no bucket until its attempts start: one behind all others stands in."""
 
     def admit(self, view: View) -> Admission | None:
-        return None if super().admit(view) is None else Admission(bucket=_NOT_YET)
+        return None if super().admit(view) is None else Admission(bucket=1_000_000)
 
 
 def _with_unstamping(laws: Laws) -> Laws:
-    return laws._replace(sampler=_Unstamping(_window(laws)))
-
-
-def _window(laws: Laws) -> int:
     assert isinstance(laws.sampler, WeightFifo)
-    return laws.sampler.window
+    return laws._replace(sampler=_Unstamping(laws.sampler.window))
 
 
 def _dispatch_stamped(state: State, laws: Laws) -> Made | None:
@@ -102,29 +80,17 @@ def _start_stamped(state: State, laws: Laws) -> Made | None:
     return own_moves.start_waiting(state._replace(waiting=waiting), laws)
 
 
-# Ends
-
-
-def _open_ended(laws: Laws) -> Laws:
-    return laws._replace(limits=laws.limits._replace(closes_short=0))
-
-
 def _exhausted_early(state: State, laws: Laws) -> Made | None:
     """As soon as nothing is queued, whatever is in flight."""
     tally = state.tally
     if state.source.status is not SourceState.DRAINING_SPARES or tally.queued or tally.spare >= laws.limits.size:
         return None
-    source = with_status(state.source, SourceState.EXHAUSTED)
-    return state._replace(source=source), changes.SourceExhausted()
-
-
-# Answers
+    return state._replace(source=with_status(state.source, SourceState.EXHAUSTED)), changes.SourceExhausted()
 
 
 def _commit_stamped(state: State, laws: Laws, given: Answer) -> Done:
-    """The start weight of what is ready is the version at its end."""
-    moved, done = CORE.answer(state, laws, given)
-    [move] = done
+    """The start weight of a ready group is the version at the attempt's end."""
+    moved, [move] = CORE.answer(state, laws, given)
     assert isinstance(move, changes.GroupCommitted)
     now = move.after._replace(start_weight=state.trainer.version)
     ready = pages.add(pages.add(moved.ready, move.after, -1), now, 1)
@@ -137,9 +103,6 @@ def _late_applied(state: State, laws: Laws, given: Answer) -> Done:
     return CORE.answer(as_if_running, laws, given._replace(name="commit"))
 
 
-# Checkpoints
-
-
 def _without_pool(state: State) -> State:
     tally = state.tally
     return state._replace(pool=SparePool(), tally=tally._replace(spare=0, pulled=tally.pulled - tally.spare))
@@ -150,22 +113,19 @@ def _without_flight(state: State) -> State:
     return state._replace(running=(), waiting=(), backing_off=(), tally=tally)
 
 
-def _without_charges(state: State) -> State:
-    return state._replace(ledgers=())
-
-
+_TO_NO_STEP = Swap(losses, "ask_charge", lambda *_: None)
 _FAILS = CALM._replace(fails=True)
 _CRASHES = CALM._replace(crash=CrashFrom.OWN_SNAPSHOT)
 _DROP = {"max_consecutive_dropped_prompts": 1}
 _REPLACE = {"on_dropped_prompt": "replace"}
 _DYNAMIC = {"use_dynamic_sampling": True}
-_SHRINKS = MutantScope("ready_first, N=2, one drop", "ready_first", 2, 1, 4, _FAILS, rollout_failure=_DROP)
-_REPLACES = MutantScope(
+_SHRINKS = SmallRun("ready_first, N=2, one drop", "ready_first", 2, 1, 4, _FAILS, rollout_failure=_DROP)
+_REPLACES = SmallRun(
     "ready_first, N=1, replace", "ready_first", 1, 1, 3, CALM, grpo=_DYNAMIC, rollout_failure=_REPLACE
 )  # fmt: skip
-_FIFO = MutantScope("weight_fifo, N=2, one permit", "weight_fifo", 2, 1, 4, async_rl={"max_inflight_prompts": 1})
-_FIFO_RETRIES = MutantScope("weight_fifo, N=2, retries", "weight_fifo", 2, 1, 4, _FAILS)
-_WINDOWED = MutantScope("windowed, N=2, no staleness", "windowed", 2, 0, 4)
+_FIFO = SmallRun("weight_fifo, N=2, one permit", "weight_fifo", 2, 1, 4, async_rl={"max_inflight_prompts": 1})
+_FIFO_RETRIES = SmallRun("weight_fifo, N=2, retries", "weight_fifo", 2, 1, 4, _FAILS)
+_WINDOWED = SmallRun("windowed, N=2, no staleness", "windowed", 2, 0, 4)
 
 FAULTS: tuple[KnownFault, ...] = (
     KnownFault(
@@ -189,30 +149,30 @@ FAULTS: tuple[KnownFault, ...] = (
         Mutant("weight_fifo filters and replaces late", "a replacement that comes after its bucket's batch was trained "
                "leaves a bucket that nothing can fill", "Refused at setup"),
         DEADLOCK, 13,
-        MutantScope("weight_fifo, N=2, filter, replace", "weight_fifo", 2, 1, 8, CALM, grpo=_DYNAMIC,
+        SmallRun("weight_fifo, N=2, filter, replace", "weight_fifo", 2, 1, 8, CALM, grpo=_DYNAMIC,
               rollout_failure=_REPLACE, is_checked=False),
         "weight_fifo",
     ),
     KnownFault(
         Mutant("windowed without the short close", "evicted and aborted groups leave the last step short, and the "
-               "run raises at exhaustion instead of closing it", "X1", laws=_open_ended),
+               "run raises at exhaustion instead of closing it", "X1", laws=with_limits(closes_short=lambda _: 0)),
         REFUSED, 5, _WINDOWED,
     ),
     KnownFault(
         Mutant("windowed with a buffer below the streaming minimum", "no chunk is ever large enough", "A4"),
         DEADLOCK, 1,
-        MutantScope("windowed, N=2, buffer of 1", "windowed", 2, 1, 4, async_rl={"max_buffered_rollouts": 1},
+        SmallRun("windowed, N=2, buffer of 1", "windowed", 2, 1, 4, async_rl={"max_buffered_rollouts": 1},
               is_checked=False),
         refused_for="max_buffered_rollouts",
     ),
     KnownFault(
         Mutant("charged to no step", "a step waits for ever for a group that is gone", "L3",
-               swaps=(Swap(losses, "ask_charge", _charged_to_none),)),
+               swaps=(_TO_NO_STEP,)),
         "slots", 1, _SHRINKS,
     ),
     KnownFault(
         Mutant("charged to no step, seen as a hang", "the same, found by what the owner of the run would see", "L3",
-               swaps=(Swap(losses, "ask_charge", _charged_to_none),)),
+               swaps=(_TO_NO_STEP,)),
         DEADLOCK, 2, _SHRINKS._replace(num_prompts=2),
     ),
     KnownFault(
@@ -237,7 +197,7 @@ FAULTS: tuple[KnownFault, ...] = (
     ),
     KnownFault(
         Mutant("checkpoint forgets the charges", "steps wait for groups that are gone", "C1",
-               model=resuming(_without_charges)),
+               model=resuming(lambda state: state._replace(ledgers=()))),
         "resumed", 2, _SHRINKS._replace(world=_FAILS._replace(crash=CrashFrom.OWN_SNAPSHOT)),
     ),
     KnownFault(

@@ -1,1 +1,5 @@
-"""The same rules for SPIN and for TLC, written by hand from the design, and what compares their counts with ours."""
+"""The same rules for SPIN (evenstep.pml, own_moves.pml) and TLC (Evenstep.tla), written by hand from docs/rules.md.
+
+`python -m specs.evidence.twins` compares their counts with the core's on every run of `configurations`. A change to a
+rule is written into both twins too.
+"""

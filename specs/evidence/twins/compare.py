@@ -1,13 +1,13 @@
-"""All configurations on all sides: what each counts, and whether they agree."""
+"""All configurations on all sides: the counts of each, and whether they agree."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from specs.evidence.twins import ours, spin, tlc
-from specs.evidence.twins.configurations import Configuration
-from specs.evidence.twins.counts import Counts
+from specs.evidence.small_run import SmallRun
+from specs.evidence.twins import spin, tlc
+from specs.evidence.twins.counts import Counts, count_core
 from specs.evidence.twins.parameters import Parameters, parameters
 
 
@@ -16,7 +16,7 @@ class Twin(NamedTuple):
 
     name: str
     missing: Callable[[], str | None]
-    """What to install where it can't run, or None."""
+    """What to install if it can't run; None if it can."""
     counts: Callable[[Parameters], Counts]
     """Raises ToolFailed."""
 
@@ -25,21 +25,21 @@ TWINS = (Twin("SPIN", spin.missing, spin.count), Twin("TLC", tlc.missing, tlc.co
 
 
 class ComparedRun(NamedTuple):
-    """What one side counts of one configuration."""
+    """The counts of one side for one configuration."""
 
     configuration: str
     side: str
     """evenstep, SPIN or TLC."""
     counts: Counts
     agrees: bool
-    """With the core's counts; true of its own."""
+    """With the core's counts; True for the core."""
 
 
-def rows(configurations: Sequence[Configuration], twins: Sequence[Twin]) -> Iterator[ComparedRun]:
+def rows(configurations: Sequence[SmallRun], twins: Sequence[Twin]) -> Iterator[ComparedRun]:
     """Per configuration the core's row, and then one a twin. Raises ToolFailed."""
     for run in configurations:
         known = parameters(run)
-        core = ours.count(run)
+        core = count_core(run)
         yield ComparedRun(run.name, "evenstep", core, agrees=True)
         for twin in twins:
             counts = twin.counts(known)

@@ -1,112 +1,48 @@
-"""The runs that the twins are compared on: a name, a configuration, how much data, what the world may do.
+"""The runs on which the core is compared with its twins.
 
-Each sampler is there, each way a step can lose a group, and each limit that a rule looks at; the scopes are small,
-since all three go through every state.
+Each sampler is there, each way in which a step can lose a group, and each limit that a rule looks at. The scopes are
+small, since all three sides visit every state.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from specs.evidence.small_run import SmallRun
+from specs.model import WorldOptions
 
-from fsm.config.parse import RunConfig, parse_config
-from fsm.config.setup import set_up
-from fsm.machines.table import fire
-from fsm.rules.laws import Laws, laws_of
+WORLD = WorldOptions(backs_off=False, late=False)
+"""Crashes, failures and unreadable data. A late answer changes nothing and is no answer of the twins."""
+BACKS_OFF = WorldOptions(late=False)
+_ONE_DROP = {"max_consecutive_dropped_prompts": 1}
+_DYNAMIC = {"use_dynamic_sampling": True}
 
-
-class Configuration(NamedTuple):
-    """One run to compare."""
-
-    name: str
-    grpo: dict[str, Any]
-    async_rl: dict[str, Any]
-    num_prompts: int
-    """Prompts of one epoch."""
-    fails: bool = True
-    """Attempts fail, and are retried or given up on."""
-    backs_off: bool = False
-    """A retry waits for its backoff, else only for a sync to end."""
-    claims_fail: bool = True
-    crashes: bool = True
-
-    def parsed(self) -> RunConfig:
-        """The configuration, checked. Raises ConfigError."""
-        return parse_config({"grpo": {"num_generations_per_prompt": 2, **self.grpo}, "async_rl": self.async_rl})
-
-    def laws(self) -> Laws:
-        """The laws of the run, with the rules as plain functions."""
-        setup = set_up(self.parsed(), self.num_prompts)
-        return laws_of(setup.limits, setup.sampler, setup.sampler_name, fire)
-
-
-CONFIGURATIONS: tuple[Configuration, ...] = (
-    Configuration(
-        "in_order, N=3, lookahead 1, shrink",
-        {"num_prompts_per_step": 3},
-        {
-            "sampler": {"name": "in_order", "max_lookahead_versions": 1},
-            "min_groups_for_streaming_train": 2,
-            "rollout_failure": {"max_consecutive_dropped_prompts": 2, "min_step_batch_fraction": 0.5},
-        },
-        num_prompts=9,
-        backs_off=True,
+CONFIGURATIONS: tuple[SmallRun, ...] = (
+    SmallRun(
+        "in_order, N=3, lookahead 1, shrink", "in_order", 3, 1, 9, BACKS_OFF,
+        async_rl={"min_groups_for_streaming_train": 2},
+        rollout_failure={"max_consecutive_dropped_prompts": 2},
     ),
-    Configuration(
-        "ready_first, N=2, window 1, dynamic sampling, replace",
-        {"num_prompts_per_step": 2, "use_dynamic_sampling": True, "dynamic_sampling_max_gen_batches": 1},
-        {
-            "sampler": {"name": "ready_first", "max_staleness_versions": 1},
-            "rollout_failure": {
-                "on_dropped_prompt": "replace",
-                "replacement_reserve_prompts": 2,
-                "max_replacement_attempts": 2,
-                "max_consecutive_dropped_prompts": 1,
-                "max_skipped_prompts": 1,
-                "min_step_batch_fraction": 0.5,
-            },
+    SmallRun(
+        "ready_first, N=2, window 1, dynamic sampling, replace", "ready_first", 2, 1, 9, WORLD,
+        grpo={**_DYNAMIC, "dynamic_sampling_max_gen_batches": 1},
+        rollout_failure={
+            **_ONE_DROP, "on_dropped_prompt": "replace", "replacement_reserve_prompts": 2,
+            "max_replacement_attempts": 2, "max_skipped_prompts": 1,
         },
-        num_prompts=9,
     ),
-    Configuration(
-        "windowed, N=3, window 1, freshest first",
-        {"num_prompts_per_step": 3, "use_dynamic_sampling": True},
-        {
-            "sampler": {"name": "windowed", "max_staleness_versions": 1, "sample_freshest_first": True},
-            "max_buffered_rollouts": 5,
-            "max_inflight_prompts": 3,
-            "rollout_failure": {"max_consecutive_dropped_prompts": 1, "min_step_batch_fraction": 0.5},
-        },
-        num_prompts=11,
+    SmallRun(
+        "windowed, N=3, window 1, freshest first", "windowed", 3, 1, 11, WORLD, grpo=_DYNAMIC,
+        async_rl={"max_buffered_rollouts": 5, "max_inflight_prompts": 3},
+        rollout_failure=_ONE_DROP, sampler_options={"sample_freshest_first": True},
     ),
-    Configuration(
-        "weight_fifo, N=3, window 1",
-        {"num_prompts_per_step": 3},
-        {
-            "sampler": {"name": "weight_fifo", "max_staleness_versions": 1},
-            "min_groups_for_streaming_train": 1,
-            "rollout_failure": {"max_infra_attempts_per_prompt": 5},
-        },
-        num_prompts=12,
-        backs_off=True,
+    SmallRun(
+        "weight_fifo, N=3, window 1", "weight_fifo", 3, 1, 12, BACKS_OFF,
+        async_rl={"min_groups_for_streaming_train": 1},
+        rollout_failure={"max_infra_attempts_per_prompt": 5, "min_step_batch_fraction": 0.9},
     ),
-    Configuration(
-        "in_order, N=2, lookahead 1, replace, two epochs, step limit",
-        {
-            "num_prompts_per_step": 2,
-            "use_dynamic_sampling": True,
-            "max_num_epochs": 2,
-            "max_num_steps": 3,
-            "dynamic_sampling_max_gen_batches": 1,
-        },
-        {
-            "sampler": {"name": "in_order", "max_lookahead_versions": 1},
-            "max_inflight_prompts": 3,
-            "rollout_failure": {
-                "on_dropped_prompt": "replace",
-                "max_consecutive_dropped_prompts": 1,
-                "min_step_batch_fraction": 0.5,
-            },
-        },
-        num_prompts=5,
+    SmallRun(
+        "in_order, N=2, lookahead 1, replace, two epochs, step limit", "in_order", 2, 1, 5, WORLD,
+        grpo={**_DYNAMIC, "max_num_epochs": 2, "max_num_steps": 3, "dynamic_sampling_max_gen_batches": 1},
+        async_rl={"max_inflight_prompts": 3},
+        rollout_failure={**_ONE_DROP, "on_dropped_prompt": "replace"},
     ),
-)
+)  # fmt: skip

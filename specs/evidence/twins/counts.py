@@ -1,9 +1,15 @@
-"""What each side counts of a run, and the error of a tool that could not."""
+"""What each side counts of a run: the core here, its twins in `spin` and `tlc`."""
 
 from __future__ import annotations
 
 import resource
+import time
 from typing import NamedTuple
+
+from specs.checker.explore import HOLDS, explore
+from specs.evidence.small_run import SmallRun
+from specs.properties.catalog import properties_of
+from specs.properties.kinds import Properties
 
 
 class Counts(NamedTuple):
@@ -18,10 +24,26 @@ class Counts(NamedTuple):
 
 
 class ToolFailed(Exception):
-    """SPIN, the C compiler or TLC did not do its part; what it printed is in the message."""
+    """A side did not search the whole run: the checker, SPIN, the C compiler or TLC. The message has its output."""
+
+
+def count_core(run: SmallRun) -> Counts:
+    """All states and transitions of the core, with the properties of both on, as the twins have theirs.
+
+    Raises ConfigError, and ToolFailed if a property is violated.
+    """
+    laws = run.laws()
+    looked_for = properties_of(laws)
+    begun_s = time.process_time()
+    found = explore(laws, run.world, Properties(looked_for.always, looked_for.edges))
+    seconds = time.process_time() - begun_s
+    if found.verdict != HOLDS:
+        told = f"{found.why} {found.broken or ''} after {', '.join(answer.name for answer in found.counterexample)}"
+        raise ToolFailed(f"the checker: {run.name}: {found.verdict}: {told}")
+    return Counts(found.states, found.transitions, seconds)
 
 
 def children_s() -> float:
-    """Processor time of all child processes that are over."""
+    """Processor time of all child processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime

@@ -24,7 +24,7 @@ PRINTED = {what: re.compile(rf"^\s*(\d+) {what}", re.MULTILINE) for what in ("st
 
 
 def missing() -> str | None:
-    """What to install where SPIN can't run here, or None."""
+    """What to install if SPIN can't run here; None if it can."""
     absent = [tool for tool in ("spin", "gcc") if shutil.which(tool) is None]
     if not absent:
         return None

@@ -8,7 +8,7 @@ from fsm.machines.admission_gate import within_window
 from fsm.machines.prompt_group import Tally
 from fsm.machines.spare_pool import PoolState, status_of
 from fsm.machines.step_assembly import want
-from specs.evidence.contracts.accounts import adds_up
+from specs.evidence.contracts.functions import adds_up
 
 symbolic = settings(
     backend="crosshair",

@@ -59,7 +59,7 @@ def test_a_twin_that_raises_does_not_count_as_refuted(monkeypatch: pytest.Monkey
         raise ZeroDivisionError
 
     right = obligation(lambda *_: True)
-    seeded(monkeypatch, ProofCase(right, (WrongTwin("it raises", replace(right, holds=raises)),)))
+    seeded(monkeypatch, ProofCase(right, (WrongTwin("it raises", right._replace(holds=raises)),)))
     [refutation] = proving.refute_all()
     assert refutation.verdict is ProofVerdict.RAISED
     assert not refutation.is_as_expected

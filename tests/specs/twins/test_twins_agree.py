@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from specs.evidence.twins import ours, spin, tlc
+from specs.evidence.small_run import SmallRun
+from specs.evidence.twins import spin, tlc
 from specs.evidence.twins.__main__ import main
 from specs.evidence.twins.compare import Twin, rows
-from specs.evidence.twins.configurations import CONFIGURATIONS, Configuration
-from specs.evidence.twins.counts import Counts, ToolFailed
+from specs.evidence.twins.configurations import BACKS_OFF, CONFIGURATIONS
+from specs.evidence.twins.counts import Counts, ToolFailed, count_core
 from specs.evidence.twins.parameters import constants, header, parameters
 
-SMALL = Configuration(
-    "small",
-    {"num_prompts_per_step": 2},
-    {
-        "sampler": {"name": "in_order", "max_lookahead_versions": 1},
-        "min_groups_for_streaming_train": 1,
-        "rollout_failure": {"max_consecutive_dropped_prompts": 2, "min_step_batch_fraction": 0.5},
-    },
-    num_prompts=5,
-    backs_off=True,
-)
+SMALL = SmallRun(
+    "small", "in_order", 2, 1, 5, BACKS_OFF,
+    async_rl={"min_groups_for_streaming_train": 1},
+    rollout_failure={"max_consecutive_dropped_prompts": 2},
+)  # fmt: skip
 needs_spin = pytest.mark.skipif(spin.missing() is not None, reason=str(spin.missing()))
 needs_tlc = pytest.mark.skipif(tlc.missing() is not None, reason=str(tlc.missing()))
 
@@ -46,7 +41,7 @@ def told_by_spin(model: dict[str, str]) -> object:
 
 
 def wrong_by_one(_: object) -> Counts:
-    counts = ours.count(SMALL)
+    counts = count_core(SMALL)
     return counts._replace(transitions=counts.transitions + 1)
 
 
@@ -64,12 +59,12 @@ def is_missing() -> str:
 
 @needs_spin
 def test_spin_counts_what_the_core_has():
-    assert spin.count(parameters(SMALL))[:2] == ours.count(SMALL)[:2]
+    assert spin.count(parameters(SMALL))[:2] == count_core(SMALL)[:2]
 
 
 @needs_tlc
 def test_tlc_counts_what_the_core_has():
-    assert tlc.count(parameters(SMALL))[:2] == ours.count(SMALL)[:2]
+    assert tlc.count(parameters(SMALL))[:2] == count_core(SMALL)[:2]
 
 
 @needs_spin
@@ -78,7 +73,7 @@ def test_a_twin_that_breaks_a_rule_is_told_by_its_counts_or_its_assertions(rule,
     broken = {name: text.replace(right, wrong) for name, text in spin.MODEL.items()}
     assert broken != spin.MODEL, f"{rule} reads otherwise now"
 
-    assert told_by_spin(broken) != ours.count(SMALL)[:2]
+    assert told_by_spin(broken) != count_core(SMALL)[:2]
 
 
 @needs_spin
@@ -111,7 +106,7 @@ def test_without_any_tool_nothing_passes_unless_that_is_allowed(capsys, argument
 
 
 def test_a_tool_that_is_missing_is_named_and_the_other_compared(capsys):
-    twins = [Twin("SPIN", is_missing, fails), Twin("TLC", is_there, lambda _: ours.count(SMALL))]
+    twins = [Twin("SPIN", is_missing, fails), Twin("TLC", is_there, lambda _: count_core(SMALL))]
 
     assert main([], twins, [SMALL]) == 0
     said = capsys.readouterr().out
@@ -125,7 +120,7 @@ def test_no_configuration_of_that_name_is_no_agreement(capsys):
 
 
 def test_every_built_in_sampler_is_compared():
-    samplers = {run.parsed().async_rl.sampler.name for run in CONFIGURATIONS}
+    samplers = {run.config().async_rl.sampler.name for run in CONFIGURATIONS}
 
     assert samplers == {"in_order", "ready_first", "weight_fifo", "windowed"}
 

@@ -1,23 +1,30 @@
 """The configuration matrix: every built-in sampler × shrink and replace × dynamic sampling on and off × window 0 to 2
 × N 2 to 4 × streaming minimum 1 to N × crash on and off.
 
-What setup refuses is listed as refused, and not gone through. The larger a cell's N and window, the less data it has,
-and the less goes wrong in it beside (`_EXTENTS`): its states grow with the number of ways in which the groups of all
-open steps can be spread over the places, so one cell of everything at once would outlast all others together.
+What setup refuses is listed as refused, and not explored. The larger a cell's N and window, the less data it has and
+the less goes wrong in it (`_EXTENTS`): its states grow with the number of ways in which the groups of all open steps
+can be spread over the places, so one cell with everything at once would outlast all others together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
+from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
 
 from fsm.config.parse import parse_config
 from fsm.config.setup import set_up
 from fsm.errors import ConfigError
-from specs.check.cases import Case, ScopeName
+from specs.check.cases import Case, ScopeName, laws_in
 from specs.check.scaling import Scaled
+from specs.checker.explore import explore
+from specs.engine.search import Bounds
 from specs.model import CrashFrom, WorldOptions
+from specs.processes.pool import on_processes
+from specs.properties.catalog import properties_of
 
 SAMPLERS: Mapping[str, str] = {
     "in_order": "max_lookahead_versions",
@@ -36,13 +43,13 @@ class Cell(NamedTuple):
     name: str
     case: Case
     refused: str | None
-    """Why setup refuses it; None where it runs."""
+    """Why setup refuses it; None if it runs."""
     cost: int
-    """Grows with how long it takes, roughly: what takes longest starts first."""
+    """Grows roughly with the time that it takes."""
 
 
 class _Extent(NamedTuple):
-    """How much a cell has of data and of what goes wrong."""
+    """How much data a cell has, and what goes wrong in it."""
 
     steps: int
     """Steps of data beyond the window."""
@@ -76,7 +83,7 @@ _EXTENTS: Mapping[ScopeName, Mapping[tuple[int, int], _Extent]] = {
 
 
 def matrix(scope: ScopeName) -> list[Cell]:
-    """All cells, those that take longest first; refused ones last."""
+    """All cells, the longest first; refused ones last."""
     cells = [
         _cell(scope, sampler, pool, filters, window, size, minimum, crash)
         for sampler, pool, filters, window, size, crash in product(
@@ -85,18 +92,6 @@ def matrix(scope: ScopeName) -> list[Cell]:
         for minimum in range(1, size + 1)
     ]
     return sorted(cells, key=lambda cell: (cell.refused is not None, -cell.cost))
-
-
-def smoke(scope: ScopeName = ScopeName.QUICK) -> list[Cell]:
-    """A part of the matrix that has every sampler, and runs in about a minute: N 2 and 3, window 0 and 1, crashes."""
-    return [
-        cell
-        for cell in matrix(scope)
-        if cell.refused is None
-        and cell.case.scaled.config.grpo.num_prompts_per_step < 4
-        and cell.case.scaled.window < 2
-        and cell.case.world.crash is not CrashFrom.NOTHING
-    ]
 
 
 def _cell(
@@ -135,3 +130,50 @@ def _document(sampler: str, pool: str, filters: bool, window: int, size: int, mi
             },
         },
     }
+
+
+class CellLine(NamedTuple):
+    """The result of one cell."""
+
+    name: str
+    verdict: str
+    """holds, violated or undetermined; or refused, by setup."""
+    broken: str | None
+    states: int
+    transitions: int
+    seconds: float
+    cpu_s: float
+    """Of CPU time, which other work on the machine does not change."""
+    why: str
+
+    @property
+    def text(self) -> str:
+        """One line for a person."""
+        told = f"{self.name}  {self.verdict:<12}"
+        if self.verdict == REFUSED_AT_SETUP:
+            return told.rstrip()
+        broken = f"  {self.broken}" if self.broken else ""
+        why = f"  ({self.why.splitlines()[0]})" if self.why else ""
+        return (
+            f"{told} {self.states:>9,} states {self.transitions:>10,} transitions {self.seconds:>6.1f} s{broken}{why}"
+        )
+
+
+def run_cell(cell: Cell, bounds: Bounds) -> CellLine:
+    """Explore one cell; the first violated property is reported."""
+    if cell.refused is not None:
+        return CellLine(cell.name, REFUSED_AT_SETUP, None, 0, 0, 0.0, 0.0, cell.refused)
+    began_s = time.process_time()
+    laws = laws_in(cell.case)
+    result = explore(laws, cell.case.world, properties_of(laws), bounds=bounds)
+    took_s = time.process_time() - began_s
+    return CellLine(
+        cell.name, result.verdict, result.broken, result.states, result.transitions, result.seconds, took_s, result.why
+    )
+
+
+def run_cells(cells: Sequence[Cell], bounds: Bounds, jobs: int) -> Generator[CellLine, None, None]:
+    """Lines in the order in which the cells end, on `jobs` processes. Close it to end them early."""
+    with closing(on_processes(partial(run_cell, bounds=bounds), cells, jobs)) as answers:
+        for _, line in answers:
+            yield line

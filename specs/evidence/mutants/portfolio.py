@@ -1,60 +1,15 @@
-"""The portfolio: small runs that together reach every rule, each with a world that the scope needs.
+"""The portfolio: small runs that together reach every rule, each with the world that it needs.
 
-They are as small as they can be and still show what they are there for: a mutant that none of them tells from the
-core goes through all of them.
+They are as small as they can be: a mutant that none of them kills is explored in all of them.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
-from fsm.config.parse import parse_config
-from fsm.config.setup import set_up
-from fsm.machines.table import fire
 from fsm.rules import on_event
-from fsm.rules.laws import Laws, laws_of
+from fsm.rules.laws import Laws
 from fsm.state import State
-from specs.model import CORE, CrashFrom, Model, WorldOptions, after, canonical, initial, possible
-
-CALM = WorldOptions(fails=False, backs_off=False, claims_fail=False, late=False, crash=CrashFrom.NOTHING)
-"""Nothing but commits, and filtered groups under dynamic sampling."""
-
-_WINDOW_KEY = {"in_order": "max_lookahead_versions"}
-
-
-class MutantScope(NamedTuple):
-    """One small run and its world."""
-
-    name: str
-    sampler: str
-    size: int
-    window: int
-    num_prompts: int
-    """Prompts of one epoch."""
-    world: WorldOptions = CALM
-    grpo: dict[str, Any] = {}  # noqa: RUF012  (never changed)
-    async_rl: dict[str, Any] = {}  # noqa: RUF012
-    rollout_failure: dict[str, Any] = {}  # noqa: RUF012
-    sampler_options: dict[str, Any] = {}  # noqa: RUF012
-    model: Model = CORE
-    is_checked: bool = True
-    """Setup refuses what cannot run; False for a configuration that it refuses."""
-
-    def laws(self) -> Laws:
-        """The laws of the run. Raises ConfigError where setup refuses it."""
-        sampler = {"name": self.sampler, _WINDOW_KEY.get(self.sampler, "max_staleness_versions"): self.window}
-        document = {
-            "grpo": {"num_prompts_per_step": self.size, "num_generations_per_prompt": 2, **self.grpo},
-            "async_rl": {
-                "sampler": {**sampler, **self.sampler_options},
-                "rollout_failure": {"min_step_batch_fraction": 0.5, **self.rollout_failure},
-                **self.async_rl,
-            },
-        }
-        config = parse_config(document, check=self.is_checked)
-        setup = set_up(config, self.num_prompts, check=self.is_checked)
-        return laws_of(setup.limits, setup.sampler, setup.sampler_name, fire)
-
+from specs.evidence.small_run import CALM, SmallRun
+from specs.model import CORE, CrashFrom, Model, after, canonical, initial, possible
 
 _REPLACE = {"on_dropped_prompt": "replace", "max_consecutive_dropped_prompts": 1}
 _ONE_DROP = {"max_consecutive_dropped_prompts": 1}
@@ -62,12 +17,12 @@ _DYNAMIC = {"use_dynamic_sampling": True}
 _CRASHES = CrashFrom.OWN_SNAPSHOT
 
 REGENERATES: Model = CORE._replace(resume=on_event.regenerate)
-"""Whoever resumes does it under another sampler or N (C3)."""
+"""Every resume is under another sampler or N (C3)."""
 
 
 def _after_another_size(laws: Laws) -> State:
-    """Of a run that trained four of five prompts with N = 1, and goes on with another N (C3)."""
-    earlier = MutantScope("in_order, N=1", "in_order", 1, 0, 5).laws()
+    """A run that trained four of five prompts with N = 1 goes on with another N (C3)."""
+    earlier = SmallRun("in_order, N=1", "in_order", 1, 0, 5).laws()
     state = initial(earlier)
     while state.trainer.version < 4:
         given = next(possible(state, earlier, CALM))
@@ -75,93 +30,93 @@ def _after_another_size(laws: Laws) -> State:
     return on_event.regenerate(canonical(state), laws)[0]
 
 
-PORTFOLIO: tuple[MutantScope, ...] = (
-    MutantScope(
+PORTFOLIO: tuple[SmallRun, ...] = (
+    SmallRun(
         "in_order, N=2, shrink, drops", "in_order", 2, 1, 6, CALM._replace(fails=True), rollout_failure=_ONE_DROP
     ),
-    MutantScope(
+    SmallRun(
         "in_order, N=2, shrink, floor of all, crash", "in_order", 2, 0, 4,
         CALM._replace(fails=True, claims_fail=True, crash=_CRASHES),
         rollout_failure={**_ONE_DROP, "min_step_batch_fraction": 1.0},
     ),
-    MutantScope(
+    SmallRun(
         "in_order, N=1, replace, filter, search and step limit, crash", "in_order", 1, 1, 6,
         CALM._replace(crash=_CRASHES), grpo={**_DYNAMIC, "max_num_steps": 2, "dynamic_sampling_max_gen_batches": 1},
         rollout_failure={**_REPLACE, "max_replacement_attempts": 2},
     ),
-    MutantScope(
+    SmallRun(
         "in_order, N=3, streaming, claims fail, crash", "in_order", 3, 0, 3,
         CALM._replace(claims_fail=True, crash=_CRASHES),
         async_rl={"min_groups_for_streaming_train": 1},
         rollout_failure={"max_consecutive_dropped_prompts": 3, "min_step_batch_fraction": 0.3},
     ),
-    MutantScope(
+    SmallRun(
         "ready_first, N=2, replace, filter, drops", "ready_first", 2, 1, 8, CALM._replace(fails=True),
         grpo=_DYNAMIC, rollout_failure=_REPLACE,
     ),
-    MutantScope(
+    SmallRun(
         "ready_first, N=2, replace, trailing batch, crash", "ready_first", 2, 0, 7, CALM._replace(crash=_CRASHES),
         grpo=_DYNAMIC, rollout_failure=_REPLACE,
     ),
-    MutantScope(
+    SmallRun(
         "ready_first, N=2, shrink, streaming, backoff, skips", "ready_first", 2, 1, 6,
         CALM._replace(fails=True, backs_off=True),
         async_rl={"min_groups_for_streaming_train": 1},
         rollout_failure={"max_skipped_prompts": 1},
     ),
-    MutantScope(
+    SmallRun(
         "ready_first, N=2, two epochs, one permit", "ready_first", 2, 1, 5, CALM._replace(late=True),
         grpo={"max_num_epochs": 2}, async_rl={"max_inflight_prompts": 1},
     ),
-    MutantScope(
+    SmallRun(
         "ready_first, N=1, resumed otherwise", "ready_first", 1, 1, 3,
         CALM._replace(fails=True, crash=_CRASHES),
         grpo={"max_num_epochs": 2}, rollout_failure=_REPLACE, model=REGENERATES,
     ),
-    MutantScope(
+    SmallRun(
         "windowed, N=2, filter, trailing batch", "windowed", 2, 1, 7, CALM, grpo=_DYNAMIC,
         async_rl={"max_inflight_prompts": 2, "max_buffered_rollouts": 3},
     ),
-    MutantScope(
+    SmallRun(
         "windowed, N=3, floor, freshest first, crash", "windowed", 3, 0, 5, CALM._replace(crash=_CRASHES),
         async_rl={"max_inflight_prompts": 2, "max_buffered_rollouts": 4, "min_groups_for_streaming_train": 2},
         sampler_options={"sample_freshest_first": True},
     ),
-    MutantScope(
+    SmallRun(
         "windowed, N=2, step limit, drops", "windowed", 2, 0, 6, CALM._replace(fails=True),
         grpo={"max_num_steps": 1}, async_rl={"max_inflight_prompts": 2, "max_buffered_rollouts": 2},
         rollout_failure=_ONE_DROP,
     ),
-    MutantScope(
+    SmallRun(
         "windowed, N=2, window of 2, floor of all", "windowed", 2, 2, 5, CALM._replace(fails=True),
         async_rl={"max_inflight_prompts": 2, "max_buffered_rollouts": 3, "min_groups_for_streaming_train": 1},
         rollout_failure={**_ONE_DROP, "min_step_batch_fraction": 1.0},
     ),
-    MutantScope(
+    SmallRun(
         "ready_first, N=1, reserve of 3, two replacements, crash", "ready_first", 1, 1, 6,
         CALM._replace(crash=_CRASHES), grpo=_DYNAMIC,
         rollout_failure={**_REPLACE, "max_replacement_attempts": 2, "replacement_reserve_prompts": 3},
     ),
-    MutantScope(
+    SmallRun(
         "ready_first, N=2, search limit, one permit, claims fail", "ready_first", 2, 1, 6,
         CALM._replace(claims_fail=True), grpo={**_DYNAMIC, "dynamic_sampling_max_gen_batches": 1},
         async_rl={"max_inflight_prompts": 1},
         rollout_failure={**_REPLACE, "max_consecutive_dropped_prompts": 2},
     ),
-    MutantScope(
+    SmallRun(
         "in_order, N=2, streaming, search limit, two replacements", "in_order", 2, 0, 6, CALM,
         grpo={**_DYNAMIC, "dynamic_sampling_max_gen_batches": 1}, async_rl={"min_groups_for_streaming_train": 1},
         rollout_failure={**_REPLACE, "max_replacement_attempts": 2, "replacement_reserve_prompts": 2},
     ),
-    MutantScope(
+    SmallRun(
         "ready_first, N=2, after another N", "ready_first", 2, 0, 5, CALM,
         grpo={"max_num_epochs": 2}, model=CORE._replace(begin=_after_another_size),
     ),
-    MutantScope(
+    SmallRun(
         "weight_fifo, N=2, three permits, backoff", "weight_fifo", 2, 1, 6, CALM._replace(fails=True, backs_off=True),
         async_rl={"max_inflight_prompts": 3, "min_groups_for_streaming_train": 1},
     ),
-    MutantScope(
+    SmallRun(
         "weight_fifo, N=2, retries", "weight_fifo", 2, 1, 6, CALM._replace(fails=True),
         async_rl={"min_groups_for_streaming_train": 1},
     ),

@@ -1,1 +1,0 @@
-"""Suites of configurations that are checked as a whole."""
