@@ -14,7 +14,7 @@ from runtime.settings import Settings, gpus_per_worker
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Every actor of a run is `<run>-<what>` in the configured namespace."""
+    """Each actor of a run is named `<run>-<what>`, in the configured namespace."""
 
     run: str
     namespace: str
@@ -25,7 +25,7 @@ class Names:
 
 
 def on_this_node() -> Any:
-    """Ray's strategy for what must run where this process does, since it uses the same files."""
+    """Ray's strategy for an actor that uses the files of this process, and so must run on its node."""
     return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
 
 
@@ -37,33 +37,33 @@ def start_actor(kind: type, options: dict[str, Any], *arguments: Any) -> ActorHa
 
 
 def worker_names(settings: Settings) -> tuple[str, ...]:
-    """The generation workers' names, which they keep when they are made anew."""
+    """The generation workers' names, which they keep when they restart."""
     return tuple(f"generation-{number}" for number in range(settings.cluster.num_generation_workers))
 
 
 def generation_resources(settings: Settings) -> dict[str, Any]:
-    """What a generation worker asks of Ray."""
+    """Ray resources of a generation worker."""
     return {"num_cpus": 1, "num_gpus": gpus_per_worker(settings)}
 
 
 def trainer_resources(settings: Settings) -> dict[str, Any]:
-    """What a trainer rank asks of Ray."""
+    """Ray resources of a trainer rank."""
     return {"num_cpus": 1, "num_gpus": int(settings.cluster.trainer_device == "cuda")}
 
 
 def missing_resources(settings: Settings) -> list[str]:
-    """What the run's actors ask for beyond what the connected cluster has now: they would wait for it for ever."""
+    """Resources that the run's actors need and the connected cluster lacks now: they would wait until it has them."""
     workers, ranks = settings.cluster.num_generation_workers, settings.cluster.num_trainer_ranks
     gpus = workers * generation_resources(settings)["num_gpus"] + ranks * trainer_resources(settings)["num_gpus"]
     there: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
     return [
-        f"{asked:g} {kind}s are asked for, and Ray has {there.get(kind, 0):g}"
+        f"{asked:g} {kind}s are needed, and Ray has {there.get(kind, 0):g}"
         for kind, asked in (("GPU", gpus), ("CPU", logical_cpus(settings)))
         if asked > there.get(kind, 0)
     ]
 
 
 def logical_cpus(settings: Settings) -> int:
-    """What all actors of a run ask for, and one to spare for its preparation."""
+    """The CPUs of all actors of a run, and one more for its preparation."""
     cluster = settings.cluster
     return cluster.num_generation_workers + cluster.num_trainer_ranks + 1

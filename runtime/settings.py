@@ -18,7 +18,7 @@ from pydantic import Field
 from fsm.config.parse import CoreLossConfig, CorePolicyConfig, RunConfig, parse_config
 from fsm.config.strict import Strict, load_yaml
 from fsm.errors import ConfigError
-from runtime.files.plain import refuse_not_plain
+from runtime.files import refuse_not_plain
 from runtime.generation.config import GenerationConfig, VllmEngineConfig
 from runtime.models.config import TinyModelConfig, WarmupConfig
 from runtime.tasks.config import DataConfig

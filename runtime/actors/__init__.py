@@ -1,13 +1,14 @@
-"""The run's actors on Ray, and what the controller holds of them. What imports torch is apart, and imported late.
+"""The run's actors on Ray, and the controller's handles on them.
 
-naming             names, resources, and how an actor is started
-reward_worker      RewardWorker: verdicts
-reward_workers     all of them, from start to end
-generation_worker  GenerationWorker: groups from orders to rows in the data plane
-policy_host        PolicyHost: its engine, tokenizer and tasks (torch)
-engines            the engine that the configuration names (torch)
-fleet              Fleet: the generation workers, made anew when they die
-trainer_rank       TrainerRank: a StepTrainer in a process of its own
-chunk              a rank's share of a chunk (torch)
-trainer_group      TrainerGroup: all ranks behind one handle
+The controller imports this package and must not import torch: `policy_host` and parts of `trainer_rank` import it late,
+in the actor's own process. To see what happens when a generation worker dies, start with `Fleet.exchange`; for a weight
+sync, with `TrainerGroup.publish` and `Fleet.load`. Calls to a generation worker are numbered and begin in that order
+(`CallOrder`); calls to trainer ranks are the same on every rank.
+
+    reward_worker      RewardWorker: verdicts
+    policy_host        PolicyHost: engine, tokenizer and tasks of a generation worker (torch)
+    generation_worker  GenerationWorker: groups from orders to rows in the data plane
+    fleet              Fleet: all generation workers; it restarts those that die
+    trainer_rank       TrainerRank: a StepTrainer in a separate process
+    trainer_group      TrainerGroup: all ranks behind one handle
 """

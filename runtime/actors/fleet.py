@@ -1,4 +1,8 @@
-"""The fleet: the generation workers on Ray. One that dies is made anew, and gets the current weights first."""
+"""The fleet: the generation workers on Ray. A worker that dies is restarted, and loads the current weights first.
+
+What happens when one dies: the call that notices it raises RayActorError, `_bury` reports the death and starts a new
+worker on the same seat, and the dead worker's attempts are reported once, as WorkerLost or as failed answers.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,7 @@ from runtime.transport.answers import Answer, AttemptFailed, Order, Published, W
 from runtime.transport.data_plane import DataPlane
 
 PART_PROMPTS, PARTS_AT_A_TIME = 64, 2
-"""A validation is asked for in parts, so that the watchdog sees it get on; two a worker, so that it is never idle."""
+"""A validation is done in parts, so that the watchdog sees progress; two at a time, so that no worker is idle."""
 
 
 class FleetLost(EvenstepError):
@@ -33,34 +37,34 @@ class FleetLost(EvenstepError):
 
 @dataclass(slots=True)
 class _FleetWorker:
-    """Who sits on a seat: one process, from its start to its death."""
+    """One process on a seat, from its start to its death."""
 
     handle: ActorHandle[Any]
     numbers: Iterator[int] = field(default_factory=count)
-    """For its calls, one each, in the order in which they are sent (`CallOrder`)."""
+    """Of its calls, in the order in which they are sent (`CallOrder`)."""
     version: int = -1
-    """That it has confirmed."""
+    """The version that it has confirmed."""
     unanswered: dict[Attempt, None] = field(default_factory=dict)
-    """Attempts that it has, in the order given."""
+    """Its attempts, in the order given to it."""
 
 
 class _Seat:
-    """The place of one worker, which outlives it."""
+    """The place of one worker, which keeps its name when the worker is restarted."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.lives = 0
-        """Workers that have sat here."""
+        """Workers started on this seat."""
         self.sending = asyncio.Lock()
-        """Held from asking for the worker until the call is sent, so that no call overtakes one that has waited."""
+        """Held while a caller waits for the worker and sends its call, so that no call overtakes an earlier one."""
         self.worker: asyncio.Task[_FleetWorker] | None = None
         """The worker, once it is open and has the current weights."""
         self.lost: dict[Attempt, None] = {}
-        """What workers that died here had, in the order given, and no exchange has told yet."""
+        """Attempts of dead workers that no exchange has reported yet, in the order given to them."""
         self.last_death = ""
 
     def take_lost(self) -> list[Attempt]:
-        """Only the first who asks is told."""
+        """The lost attempts, which only the first caller gets."""
         lost, self.lost = list(self.lost), {}
         return lost
 
@@ -84,7 +88,7 @@ class Fleet:
         self._arguments = (settings, model_directory, plane, list(reward_workers), first_prompt, began_with)
         self._validation_prompts = validation_prompts
         self.on_death: Callable[[str, str], None] = lambda name, reason: None
-        """Called with the name of a worker that died, and the reason."""
+        """Called with the name of a worker that died and the reason."""
         self.on_start: Callable[[str], None] = lambda name: None
         """Called with the name of a worker that is open and has the current weights."""
         self._published: Published | None = None
@@ -94,15 +98,15 @@ class Fleet:
         self.workers: tuple[str, ...] = tuple(self._seats)
 
     def start(self) -> None:
-        """Make all workers, side by side. They are usable once weights have been loaded."""
+        """Start all workers at once. They are usable once weights have been loaded."""
         for seat in self._seats.values():
             self._fill(seat)
 
     async def exchange(self, worker: str, orders: Sequence[Order]) -> Sequence[Answer]:
-        """See FleetPort."""
+        """A dead worker's attempts are reported once: by WorkerLost if its death ends an exchange, else as failures."""
         seat = self._seats[worker]
         async with self._worker(seat) as there:
-            if seat.lost and not orders:  # it died while no exchange was under way that could have told
+            if seat.lost and not orders:  # it died between two exchanges
                 raise WorkerLost(worker, seat.last_death, seat.take_lost())
             there.unanswered.update((order.attempt, None) for order in orders)
             call: Any = there.handle.exchange.remote(next(there.numbers), orders)
@@ -118,7 +122,7 @@ class Fleet:
         return [*answers, *(AttemptFailed(attempt, FailureKind.INFRA, lost) for attempt in seat.take_lost())]
 
     async def abort(self, worker: str, attempts: Sequence[Attempt]) -> None:
-        """See FleetPort. A worker that has died meanwhile has stopped them too."""
+        """A worker that has died meanwhile has stopped them too."""
         seat = self._seats[worker]
         async with self._worker(seat) as there:
             call: Any = there.handle.abort.remote(next(there.numbers), attempts)
@@ -128,15 +132,14 @@ class Fleet:
             self._bury(seat, there, error)
 
     async def load(self, published: Published) -> None:
-        """See FleetPort."""
         self._published = published
         self._is_published.set()
         await asyncio.gather(*(self._load(seat, published) for seat in self._seats.values()))
 
     async def evaluate(self, label: str, progressed: Callable[[], None]) -> Evaluation:
-        """See FleetPort. Each worker takes its share of the held-out prompts, in parts, two at a time.
+        """Each worker takes its share of the held-out prompts, in parts, two at a time.
 
-        A worker that dies has its part done again.
+        The part of a worker that dies is repeated.
         """
         shares = [
             (seat, range(number, self._validation_prompts, len(self._seats)))
@@ -164,11 +167,11 @@ class Fleet:
         )
 
     async def close(self, timeout_s: float) -> None:
-        """End all workers, and what their engines have started, which may take `timeout_s` seconds."""
+        """End all workers and their engines' processes, within `timeout_s` seconds."""
         await asyncio.gather(*(self._close(seat, timeout_s) for seat in self._seats.values()))
 
     async def _close(self, seat: _Seat, timeout_s: float) -> None:
-        """A worker that is still being made is dropped as it is; one that does not answer is killed all the same."""
+        """A worker that is still starting is dropped; one that does not answer is killed anyway."""
         if seat.worker is None:
             return
         if not seat.worker.done():
@@ -194,7 +197,7 @@ class Fleet:
                     return evaluation
 
     async def _load(self, seat: _Seat, published: Published) -> None:
-        """A worker that dies on the way is made anew, with the publication."""
+        """Have the worker load the publication; if it dies meanwhile, its successor does."""
         while True:
             async with self._worker(seat) as there:
                 if there.version == published.version:
@@ -209,8 +212,8 @@ class Fleet:
                 raise InvariantBroken(f"{seat.name} was given version {published.version} and confirms {there.version}")
 
     def _send_weights(self, there: _FleetWorker, published: Published) -> Any:
-        """The call, to be awaited. Within `published` the worker gets the reference at once, and waits for its value
-        itself: Ray would have the calls that are sent later wait for it too.
+        """The call, to be awaited. Inside `published` the worker gets the reference at once, and awaits its value
+        itself: with a bare reference, Ray would have all later calls wait for the value too.
         """
         return there.handle.load_weights.remote(next(there.numbers), published)
 
@@ -222,9 +225,9 @@ class Fleet:
             yield await asyncio.shield(seat.worker)
 
     def _bury(self, seat: _Seat, dead: _FleetWorker, error: RayActorError) -> None:
-        """Make a dead worker anew, unless another of its callers has seen to it.
+        """Restart a dead worker, unless another of its callers has done so.
 
-        Raises the error where it is not the worker that died, but an actor that the worker has called.
+        Raises the error if not the worker died, but an actor that it has called.
         """
         if isinstance(error, RayTaskError):
             raise error

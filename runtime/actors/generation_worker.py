@@ -1,6 +1,6 @@
-"""The generation worker: the way of a group from an order to a row in the data plane.
+"""The generation worker: a group's path from an order, by way of its rewards, to a row in the data plane.
 
-Consumes: orders, a submission an exchange; aborts; weights. Calls begin in the order in which the fleet sent them.
+Consumes: orders, one submission per exchange; aborts; weights. Calls begin in the order in which the fleet sent them.
 Waits for: the engine, then a reward worker, then the data plane.
 Unblocked by: a group's last rollout and verdict.
 Produces: answers, as groups end.
@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 from ray.actor import ActorHandle
 from ray.exceptions import RayActorError
 
+from fsm.errors import InvariantBroken
 from fsm.events import Attempt, FailureKind
-from runtime.actors.call_order import CallOrder
 from runtime.actors.reward_worker import verdict_threads
 from runtime.groups import Evaluation, GroupReceipt, Rollout, RolloutGroup
 from runtime.output.shared_output import not_shared
@@ -36,19 +36,52 @@ if TYPE_CHECKING:
     from runtime.generation.rollouts import SampledGroup
 
     Ended = tuple[Order, asyncio.Task[SampledGroup], float]
-    """The order, what was sampled, and how many seconds that took."""
+    """The order, its samples, and the seconds that sampling took."""
+
+
+class CallOrder:
+    """Makes calls to an asyncio actor begin in the order in which they were sent.
+
+    Ray promises that only for an actor without coroutines. It hands calls to an asyncio actor over as they arrive, and
+    two calls of one caller can arrive in the other order: one of twelve did when arguments differed in size. So the one
+    caller numbers its calls from 0 as it sends them, and the actor lets a call begin when those before it have.
+
+    A call would wait forever only if an earlier one never began. Ray begins every call to a living actor, provided that
+    its arguments are no references themselves, whose values Ray would wait for first. If the actor is lost, the caller
+    is told and ends it, with all calls that wait.
+    """
+
+    def __init__(self) -> None:
+        self._next = 0
+        """The number of the call that may begin."""
+        self._early: dict[int, asyncio.Future[None]] = {}
+        """Calls that arrived before one that was sent earlier."""
+
+    async def begin(self, number: int) -> None:
+        """Return once every call with a lower number has begun, that is, run until it first waited.
+
+        Raises InvariantBroken for a number that came before.
+        """
+        if number < self._next or number in self._early:
+            raise InvariantBroken(f"call {number} came twice; the next was to be {self._next}")
+        if number > self._next:
+            self._early[number] = asyncio.get_running_loop().create_future()
+            await self._early[number]
+        self._early.pop(number, None)
+        self._next = number + 1
+        if self._next in self._early:
+            self._early[self._next].set_result(None)
 
 
 RATING_TRIES = 8
-"""How often held-out rollouts are given to reward workers that die."""
+"""Tries to have held-out rollouts rated by reward workers that die."""
 
 
 class GenerationWorker:
-    """One of the fleet, which calls `open` first, and `close` last.
+    """One worker of the fleet, which calls `open` first and `close` last.
 
-    Every call between those carries its number, from 0, and begins in that order (`CallOrder`): so an abort finds its
-    orders, of two exchanges the one that was sent last goes on waiting, and a validation measures what was loaded
-    before it was asked for and not what is loaded after.
+    Every call between those is numbered from 0 and begins in that order (`CallOrder`). So an abort finds its orders, of
+    two exchanges the later one keeps waiting, and a validation measures the version that was loaded before it.
     """
 
     def __init__(
@@ -61,7 +94,7 @@ class GenerationWorker:
         first_prompt: int,
         began_with: str | None = None,
     ) -> None:
-        """began_with: `Origin.prompts`, against a file that was changed before this worker was made anew."""
+        """began_with: `Origin.prompts`; data that has changed by the time that this worker restarts is refused."""
         self._name = name
         self._settings = settings
         self._model_directory = model_directory
@@ -75,7 +108,7 @@ class GenerationWorker:
         cluster = settings.cluster
         self._verdicts_wait = verdict_threads(settings.data, cluster.reward_threads, cluster.reward_processes) > 1
         self._sampling: dict[Attempt, asyncio.Task[SampledGroup]] = {}
-        """Attempts that are being sampled, or will be delivered next."""
+        """Attempts that are being sampled or wait for their delivery."""
         self._ended: list[Ended] = []
         """Sampled in this turn of the loop."""
         self._deliveries: set[asyncio.Task[list[Answer]]] = set()
@@ -83,7 +116,7 @@ class GenerationWorker:
         self._delivered: list[asyncio.Task[list[Answer]]] = []
         """Done, and not yet returned by an exchange."""
         self._news = asyncio.Event()
-        """For the exchange that waits: something is delivered, or a later exchange has begun."""
+        """Wakes the exchange that waits: answers are ready, or a later exchange has begun."""
         self._newest = -1
         """The exchange that waits for answers; those before it return."""
         self._stack = AsyncExitStack()
@@ -109,10 +142,10 @@ class GenerationWorker:
             return self._host.version
 
     async def exchange(self, number: int, orders: Sequence[Order]) -> list[Answer]:
-        """Start orders as one submission to the engine; returns the next answers to whatever there is to answer.
+        """Start orders as one submission to the engine; return the next answers to these and earlier orders.
 
-        At least one, unless a later exchange begins while this one waits: that one waits then, and this one returns.
-        Raises what is neither the data's nor a reward worker's fault: the engine's own failure.
+        At least one answer, unless a later exchange begins meanwhile and takes over the waiting.
+        Raises the engine's own failure; those of data and reward workers are answers.
         """
         await self._order.begin(number)
         answers: list[Answer] = []
@@ -134,9 +167,9 @@ class GenerationWorker:
         return answers
 
     async def abort(self, number: int, attempts: Sequence[Attempt]) -> None:
-        """Stop sampling attempts. Those that are rated already, or over, are passed over: their answers are late.
+        """Stop sampling attempts. Those that are being rated, or over, are skipped: their answers come late.
 
-        An attempt that is not there is over, since the exchange with its order has begun.
+        An unknown attempt is over, since the exchange with its order has begun.
         """
         await self._order.begin(number)
         for attempt in attempts:
@@ -149,9 +182,9 @@ class GenerationWorker:
         return await self._host.evaluate(label, indices, self._rate_held_out)
 
     async def _rate_held_out(self, groups: Sequence[SampledGroup]) -> Scored:
-        """Where training's verdicts are made. A reward worker that dies is waited for, and has it done again.
+        """Have held-out rollouts rated, again after a backoff if the reward worker dies.
 
-        Raises RayActorError when it has died RATING_TRIES times.
+        Raises RayActorError after RATING_TRIES deaths.
         """
         asked = to_be_rated(groups)
         backoff = self._settings.async_rl.rollout_failure
@@ -167,17 +200,17 @@ class GenerationWorker:
         return scored
 
     async def close(self) -> None:
-        """Stop the engine, and whatever processes it has."""
+        """Stop the engine and its processes."""
         await self._stack.aclose()
 
     def _end(self, order: Order, started: float, sample: asyncio.Task[SampledGroup]) -> None:
-        """What ends in one turn of the loop is delivered together."""
+        """Groups that end in one turn of the loop are delivered together."""
         if not self._ended:
             asyncio.get_running_loop().call_soon(self._start_deliveries)
         self._ended.append((order, sample, time.perf_counter() - started))
 
     def _start_deliveries(self) -> None:
-        """One call each to a reward worker and the data plane; where verdicts may have to wait, for each group."""
+        """One call each to a reward worker and the data plane; one per group if verdicts may be slow."""
         batch, self._ended = self._ended, []
         for part in [[entry] for entry in batch] if self._verdicts_wait else [batch]:
             delivery = asyncio.create_task(self._deliver(part), name="deliver")
@@ -190,7 +223,7 @@ class GenerationWorker:
         self._news.set()
 
     async def _deliver(self, batch: Sequence[Ended]) -> list[Answer]:
-        """Have groups rated, and hand those over that will be trained. Raises what nobody foresaw."""
+        """Have groups rated, and put those that will be trained into the data plane. Raises unforeseen errors."""
         answers: list[Answer] = []
         rated: list[tuple[Order, SampledGroup, float]] = []
         for order, sample, generation_s in batch:
@@ -255,7 +288,7 @@ class GenerationWorker:
 
 
 def to_be_rated(groups: Iterable[SampledGroup]) -> list[tuple[int, list[tuple[str, ...]]]]:
-    """What a reward worker is asked about groups: the task's item, and what each sibling said in its turns."""
+    """The arguments of a reward worker: for each group the index of its item, and each sibling's turns."""
     return [(group.index, [sample.turns for sample in group.samples]) for group in groups]
 
 
@@ -272,7 +305,7 @@ def _group(sampled: SampledGroup, receipt: GroupReceipt) -> RolloutGroup:
 
 
 def _why_no_verdict(siblings: Sequence[Rated]) -> str:
-    """The first failure of a group, and how many more there are."""
+    """The first failure of a group, and the number of others."""
     failures = [verdict for verdict in siblings if isinstance(verdict, str)]
     more = f" (and {len(failures) - 1} more of its {len(siblings)} rollouts)" if len(failures) > 1 else ""
     return failures[0] + more

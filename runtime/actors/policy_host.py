@@ -1,13 +1,13 @@
 """The policy where it samples: engine, tokenizer and tasks of a generation worker.
 
-Apart from the worker since it imports torch, and the controller, which makes the workers, must not.
+It imports torch, and is a separate module because the controller imports the worker and must not.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 from typing import Self
 
@@ -17,8 +17,8 @@ from transformers import AutoTokenizer
 
 from fsm.errors import InvariantBroken
 from fsm.events import FailureKind
-from runtime.actors.engines import open_engine
 from runtime.checkpoints.origin import refuse_changed_data
+from runtime.generation.config import GenerationConfig, TorchEngineConfig
 from runtime.generation.engine import Engine, PromptTooLong
 from runtime.generation.evaluate import RateGroups, evaluate
 from runtime.generation.rollouts import GroupJob, SampledGroup, make_job, sample_groups
@@ -30,8 +30,22 @@ from runtime.tasks.data import Stream, item_at, load_task
 from runtime.transport.answers import AttemptFailed, Order
 
 
+def open_engine(
+    model_directory: Path, config: GenerationConfig, stop_token_ids: Sequence[int]
+) -> AbstractAsyncContextManager[Engine]:
+    """The engine that `generation.engine` names, running inside the context. Only its own packages are imported."""
+    if isinstance(config.engine, TorchEngineConfig):
+        from runtime.generation.on_torch.engine import load_torch_engine
+        from runtime.generation.on_torch.loop import EngineLoop
+
+        return EngineLoop(load_torch_engine(model_directory, config, stop_token_ids=stop_token_ids))
+    from runtime.generation.on_vllm.engine import VllmEngine
+
+    return VllmEngine(model_directory, config, stop_token_ids=stop_token_ids)
+
+
 class PolicyHost:
-    """Opened by `open_host`."""
+    """Made by `open`."""
 
     def __init__(
         self, settings: Settings, engine: Engine, codec: TextCodec, first_prompt: int, began_with: str | None = None
@@ -63,7 +77,7 @@ class PolicyHost:
         """Load tokenizer and model, and start the engine, which runs until `stack` is closed.
 
         `first_prompt` is the run's number of the data's first prompt, `began_with` the hash of its prompts
-        (`Origin.prompts`). Raises TaskError where the data is another by now.
+        (`Origin.prompts`). Raises TaskError if the data has changed.
         """
         tokenizer = AutoTokenizer.from_pretrained(model_directory, local_files_only=True)
         codec = make_codec(tokenizer, settings.data)
@@ -79,7 +93,7 @@ class PolicyHost:
 
     @property
     def version(self) -> int:
-        """The version that runs; -1 before the first is loaded."""
+        """The loaded version; -1 before the first."""
         return self._version
 
     async def load_weights(self, weights: Mapping[str, npt.NDArray[np.generic]], version: int) -> None:
@@ -89,7 +103,7 @@ class PolicyHost:
     def start(
         self, orders: Sequence[Order]
     ) -> tuple[list[tuple[Order, asyncio.Task[SampledGroup]]], list[AttemptFailed]]:
-        """Start orders as one submission to the engine. Also returns those that the data does not allow."""
+        """Start orders as one submission to the engine. Also returns failures: orders that the data does not allow."""
         jobs: list[tuple[Order, GroupJob]] = []
         failed: list[AttemptFailed] = []
         for order in orders:
@@ -113,7 +127,7 @@ class PolicyHost:
         return [(order, sample) for (order, _), sample in zip(jobs, samples, strict=True)], failed
 
     async def evaluate(self, label: str, indices: Sequence[int], rate: RateGroups) -> Evaluation:
-        """Held-out accuracy on these prompts, beside whatever else is generated."""
+        """Held-out accuracy on these prompts, while training groups are generated too."""
         if self._held_out is None:
             raise InvariantBroken("a validation was asked for, but data.validation_size is 0")
         validation, generation = self._settings.validation, self._settings.generation
@@ -134,7 +148,7 @@ class PolicyHost:
         )
 
     def _job(self, order: Order) -> GroupJob:
-        """Raises DataFailure where the data does not allow it."""
+        """Raises DataFailure if the data does not allow the order."""
         if order.start_weight > self._version:
             raise InvariantBroken(
                 f"{order.attempt} starts under version {order.start_weight}, but the worker runs {self._version}: "

@@ -1,8 +1,8 @@
-"""The reward worker: a CPU process that has rollouts rated. It loads no model, and runs no code of users itself.
+"""The reward worker: a CPU process where rewards are computed. It loads no model, and runs no code of users itself.
 
-Verdicts of the package's own tasks are made here, at once. Those of users' code are made in its pool of processes
-(`runtime.tasks.verdicts`): whatever happens there is a data failure of one rollout, told as a value. A worker that dies
-is an infra failure, which Ray raises at whoever waits. Ray starts a dead one again, since it has no state.
+Verdicts of the package's own tasks are made here, at once. Verdicts of users' code are made in its pool of processes
+(`runtime.tasks.verdicts`): any failure there is a data failure of one rollout, returned as a value. A worker that dies
+is an infra failure, which Ray raises in the caller. Ray restarts it, since it has no state.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ def verdict_threads(data: DataConfig, configured: int | None, processes: int) ->
 
 
 def pool_size(threads: int, processes: int) -> PoolSize:
-    """Threads spread over the processes; no process has none."""
+    """Threads spread over the processes, at least one each."""
     used = min(threads, processes)
     return PoolSize(used, -(-threads // used))
 
 
 class RewardWorker:
-    """Rates groups. `threads` is how many verdicts are made, or held back by `data.delay`, at the same time."""
+    """Rates groups. `threads` verdicts at a time are made, or held back by `data.delay`."""
 
     def __init__(self, data: DataConfig, threads: int, processes: int, began_with: str | None = None) -> None:
-        """began_with: `Origin.prompts`, against a file that was changed before this worker was made anew."""
+        """began_with: `Origin.prompts`; data that has changed by the time that this worker restarts is refused."""
         self._data = data
         self._tasks: dict[Split, OwnTask | JudgedTask] = {"training": load_task(data, "training")}
         if data.validation_size:
@@ -54,7 +54,7 @@ class RewardWorker:
         self._delayed = asyncio.Semaphore(threads)
 
     async def score(self, groups: Sequence[tuple[int, Sequence[tuple[str, ...]]]], split: Split = "training") -> Scored:
-        """Rate every sibling of each group; a group is an item of the split, and what each sibling said in its turns.
+        """Rate every sibling of each group: the index of its item in the split, and each sibling's turns.
 
         Only verdicts of training are delayed: validation measures accuracy, not waiting.
         """
@@ -66,7 +66,7 @@ class RewardWorker:
         return Scored(rated, None if self._pool is None else self._pool.take_printed())
 
     async def close(self) -> None:
-        """End the processes of the pool, which end with this one anyway."""
+        """End the processes of the pool; they would end with this one anyway."""
         if self._pool is not None:
             await self._pool.close()
 
@@ -98,6 +98,6 @@ def _rated(verdict: Verdict) -> Rated:
 
 
 def delay_s(delay: DelayConfig, seed: int, index: int, sibling: int) -> float:
-    """How long the verdict on this rollout is held back, in seconds: the same in every run with this seed."""
+    """Seconds for which the verdict on this rollout is held back: the same in every run with this seed."""
     deviate = random.Random(derive_seed(seed, "delay", index, sibling)).gauss()
     return min(delay.max_s, max(delay.min_s, delay.median_s * math.exp(delay.sigma * deviate)))

@@ -13,7 +13,7 @@ from ray.exceptions import RayTaskError
 
 from runtime.actors.trainer_rank import Resumed, TrainerRank
 from runtime.checkpoints.origin import Origin
-from runtime.files.unwritten import FileNotWritten
+from runtime.files import FileNotWritten, Json
 from runtime.naming import Names, start_actor, trainer_resources
 from runtime.output.shared_output import SharedOutput
 from runtime.settings import Settings
@@ -22,11 +22,9 @@ from runtime.transport.answers import ChunkReport, Published, Row
 from runtime.transport.collective.meeting import MeetingPoint
 from runtime.transport.data_plane import DataPlane
 
-Json = dict[str, Any]
-
 
 class TrainerGroup:
-    """The trainer as the controller sees it. A rank that dies ends the run: a checkpoint is there to go on from."""
+    """The trainer, for the controller (TrainerPort). A rank that dies ends the run, which resumes from a checkpoint."""
 
     def __init__(
         self, settings: Settings, names: Names, model_directory: Path, plane: DataPlane, origin: Origin
@@ -59,19 +57,19 @@ class TrainerGroup:
         )
 
     async def accumulate(self, step: int, rows: Sequence[tuple[int, Row]], unneeded: Sequence[Row]) -> ChunkReport:
-        """See TrainerPort. All ranks report the same groups unreadable; the first has the reasons."""
+        """All ranks report the same groups unreadable; the first has the reasons."""
         report: ChunkReport = (await self._all("accumulate", step, rows, unneeded))[0]
         return report
 
     async def finish_step(self, step: int) -> StepMetrics:
-        """See TrainerPort. The same call publishes, since that always follows: one call less a step."""
+        """The same call also publishes the weights, which always follows: one call less a step."""
         calls: list[tuple[Any, Any]] = [rank.finish_step.remote(step) for rank in self._ranks]
         metrics: StepMetrics = (await asyncio.gather(*(finished for finished, _ in calls)))[0]
         self._published = Published(metrics.version, calls[0][1])
         return metrics
 
     async def publish(self, version: int) -> Published:
-        """See TrainerPort."""
+        """Publish the weights, unless `finish_step` has done so."""
         if self._published is None or self._published.version != version:
             calls: list[tuple[Any, Any]] = [rank.publish.remote(version) for rank in self._ranks]
             await asyncio.gather(*(done for done, _ in calls))
@@ -79,7 +77,6 @@ class TrainerGroup:
         return self._published
 
     async def checkpoint(self, directory: Path, control: Json, rows: Sequence[tuple[int, Row]], keep: int) -> Path:
-        """See TrainerPort."""
         try:
             staged = await self._ranks[0].stage.remote(directory)
             await self._all("save", staged)
@@ -91,12 +88,11 @@ class TrainerGroup:
         return path
 
     async def save_model(self, directory: Path) -> Path:
-        """See TrainerPort."""
         path: Path = (await self._all("save_model", directory))[0]
         return path
 
     async def resume(self, checkpoint: Path) -> Resumed:
-        """Go on from a checkpoint, which has been verified."""
+        """Resume from a checkpoint that has been verified."""
         resumed: Resumed = await self._ranks[0].read_checkpoint.remote(checkpoint)
         await self._all("load", resumed.trainer_directory)
         return resumed

@@ -1,6 +1,6 @@
-"""A trainer rank: a StepTrainer in a process of its own. With several, all are called alike, in the same order.
+"""A trainer rank: a StepTrainer in a separate process. All ranks get the same calls, in the same order.
 
-torch is imported where it is used, in the rank's own process: the controller, which makes the ranks, must not.
+torch is imported late, in the rank's process, since the controller imports this module and must not import torch.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import ray
 
-from runtime.actors.saving import saving
 from runtime.checkpoints import checkpoint
 from runtime.checkpoints.origin import Origin
+from runtime.files import Json
 from runtime.groups import RolloutGroup
 from runtime.output.shared_output import SharedOutput
 from runtime.settings import Settings
 from runtime.training.step_metrics import StepMetrics
-from runtime.transport.answers import ChunkReport, Publication, Row
+from runtime.transport.answers import ChunkReport, Publication, Row, Unreadable
 from runtime.transport.collective.meeting import MeetingPoint
 from runtime.transport.data_plane import DataPlane
 from runtime.transport.weight_sync import make_publisher
@@ -30,18 +30,17 @@ from runtime.transport.weight_sync import make_publisher
 if TYPE_CHECKING:
     from torch.distributed import TCPStore  # type: ignore[attr-defined]  # torch's own omission
 
+    from runtime.training.ranks import Ranks
     from runtime.training.trainer import StepTrainer
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """What the controller needs of a checkpoint."""
+    """The parts of a checkpoint that the controller needs."""
 
     trainer_directory: Path
     rows: tuple[tuple[int, Row], ...]
-    """The groups of the checkpoint, by prompt, in the data plane again."""
+    """The groups of the checkpoint, put into the data plane again, by prompt."""
 
 
 class TrainerRank:
@@ -54,7 +53,7 @@ class TrainerRank:
         self._weights = make_publisher(settings)
         self._stack = ExitStack()
         self._store: TCPStore | None = None
-        """At which the ranks meet, where this is the first of several."""
+        """Where the ranks meet, if this is the first of several."""
         self._trainer: StepTrainer
 
     def look(self, shared: SharedOutput, who: str) -> None:
@@ -62,7 +61,7 @@ class TrainerRank:
         shared.look(who)
 
     def meeting_point(self) -> MeetingPoint:
-        """Open the store at which the ranks meet, at this machine's address and there alone."""
+        """Open the store where the ranks meet, at this machine's address only."""
         from runtime.transport.collective.group import open_store
 
         host: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
@@ -90,11 +89,9 @@ class TrainerRank:
         )
 
     def accumulate(self, step: int, rows: Sequence[tuple[int, Row]], unneeded: Sequence[Row]) -> ChunkReport:
-        """Read a chunk and add its gradients. What one rank cannot read, no rank trains on."""
-        from runtime.actors.chunk import read_share
-
+        """Read a chunk and add its gradients. A group that one rank cannot read is left out by all ranks."""
         started = time.perf_counter()
-        share, unreadable = read_share(self._plane, rows, unneeded, self._trainer.ranks)
+        share, unreadable = _read_share(self._plane, rows, unneeded, self._trainer.ranks)
         read_s = time.perf_counter() - started
         if len(unreadable) < len(rows):
             self._trainer.accumulate(share, step)
@@ -121,12 +118,12 @@ class TrainerRank:
 
     def stage(self, directory: Path) -> Path:
         """First rank: a folder to save a checkpoint in. Raises FileNotWritten."""
-        with saving(directory, None):
+        with checkpoint.saving(directory, None):
             return checkpoint.stage(directory)
 
     def save(self, staged: Path) -> None:
         """Every rank: model, optimizer and torch's random state. Raises FileNotWritten."""
-        with saving(staged.parent, staged):
+        with checkpoint.saving(staged.parent, staged):
             self._trainer.save(staged / checkpoint.TRAINER)
 
     def save_model(self, directory: Path) -> Path:
@@ -143,7 +140,7 @@ class TrainerRank:
             if isinstance(group, str):
                 raise RuntimeError(f"no checkpoint: the data of prompt {prompt} cannot be read: {group}")
             groups[prompt] = group
-        with saving(staged.parent, staged):
+        with checkpoint.saving(staged.parent, staged):
             return checkpoint.commit(
                 staged,
                 step=self._trainer.version,
@@ -156,19 +153,44 @@ class TrainerRank:
             )
 
     def load(self, trainer_directory: Path) -> int:
-        """Every rank: go on from a checkpoint. Returns the version."""
+        """Every rank: resume from a checkpoint. Returns the version."""
         self._trainer.load(trainer_directory)
         return self._trainer.version
 
     def read_checkpoint(self, path: Path) -> Resumed:
-        """First rank: read a checkpoint, which has been verified, and put its groups into the data plane again.
+        """First rank: read a checkpoint and put its groups into the data plane again.
 
-        Raises CheckpointRefused where it is not whole any more.
+        Raises CheckpointRefused if it is not whole any more.
         """
-        found = checkpoint.load_again(path)
+        found = checkpoint.load(path, hashed=False)  # it was verified when the run was asked for
         return Resumed(found.trainer_dir, asyncio.run(_put(self._plane, found.groups)))
 
 
+def _read_share(
+    plane: DataPlane, rows: Sequence[tuple[int, Row]], unneeded: Sequence[Row], ranks: Ranks
+) -> tuple[list[RolloutGroup], tuple[Unreadable, ...]]:
+    """This rank's groups of a chunk, in order, and those that not every rank could read: no rank trains on them.
+
+    The first rank has `unneeded` deleted. A collective: every rank must call it, with the same rows.
+    """
+    import torch
+
+    from runtime.training.ranks import share_of_rank
+
+    groups = plane.get([row for _, row in rows], unneeded if ranks.rank == 0 else ())
+    lacking = torch.tensor([isinstance(group, str) for group in groups], dtype=torch.float32, device=ranks.device)
+    readable: list[RolloutGroup] = []
+    unreadable: list[Unreadable] = []
+    for (prompt, _), group, lost in zip(rows, groups, ranks.maximum(lacking).tolist(), strict=True):
+        if isinstance(group, str):
+            unreadable.append(Unreadable(prompt, f"prompt {prompt}: {group}"))
+        elif lost:
+            unreadable.append(Unreadable(prompt, f"prompt {prompt}: another trainer rank could not read it"))
+        else:
+            readable.append(group)
+    return share_of_rank(readable, ranks.rank, ranks.world_size), tuple(unreadable)
+
+
 async def _put(plane: DataPlane, groups: Mapping[int, RolloutGroup]) -> tuple[tuple[int, Row], ...]:
-    """Not a method: one coroutine among its methods would make an actor's calls share an event loop."""
+    """Not a method: with one coroutine method, all calls of the actor would share an event loop."""
     return tuple(zip(groups, await plane.put(list(groups.values())), strict=True))

@@ -10,13 +10,10 @@
 
 Checkpoints are ordered by their serial number, not by step: a run that resumed from an older one writes a newer one
 of a lower step. A name that starts with a dot is no checkpoint: one being written, or one being removed. So a
-writer that is killed at any point leaves the checkpoints as they were, or one more.
+writer that is killed at any point leaves the checkpoints unchanged, or one more.
 
-One writer a directory. The trainer's files must be on this file system. From the controller, in a thread:
-
-    staged = stage(directory)
-    …                                                  the trainer actor saves into staged / TRAINER
-    path = commit(staged, step=…, control=…, groups=…, task_state=…, random_states=…, origin=…, keep=…)
+Each directory has one writer, the first trainer rank. It calls `stage`; every rank saves into the staged folder's
+TRAINER; the first rank calls `commit`.
 """
 
 from __future__ import annotations
@@ -25,24 +22,27 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from safetensors import SafetensorError
 
 from runtime.checkpoints.group_file import read_groups, write_groups
-from runtime.checkpoints.names import list_checkpoints, serial_of
 from runtime.checkpoints.origin import Origin
-from runtime.files.durable import Json, sha256_of, sync_path, sync_tree, write_json
+from runtime.files import FileNotWritten, Json, sha256_of, sync_path, sync_tree, write_json, writing
 from runtime.groups import RolloutGroup
 
 FORMAT = "evenstep checkpoint 1"
+CHECKPOINTS = "checkpoints"
+"""The folder of a run's checkpoints in its output directory."""
 TRAINER = "trainer"
 """The trainer's folder in a checkpoint."""
 MANIFEST = "manifest.json"
 CONTROL = "control.json"
 STATE = "state.json"
+_NAME = re.compile(r"checkpoint-(\d+)-step-(\d+)")
 _ASIDE = re.compile(r"\.(tmp|old)-checkpoint-(\d+)(-step-(\d+))?")
 
 
@@ -61,11 +61,11 @@ class Checkpoint:
     task_state: Json
     random_states: Json
     origin: Origin | None
-    """None where the evenstep that wrote it did not note it."""
+    """None in a checkpoint of an evenstep that did not write it yet."""
 
 
 class CheckpointRefused(Exception):
-    """A checkpoint that is not taken, whatever else is there."""
+    """A checkpoint that the run must not resume from, even if there is no other."""
 
     def __init__(self, path: Path, reason: str):
         self.path = path
@@ -77,45 +77,29 @@ class CheckpointRefused(Exception):
 
 
 class CheckpointTorn(CheckpointRefused):
-    """A checkpoint that is not whole: what is missing, cut or changed. The newest whole one is as good as it gets."""
+    """A checkpoint with a missing, cut or changed part. The run may resume from the newest whole one."""
 
 
-def save(
-    directory: Path,
-    *,
-    step: int,
-    control: Json,
-    groups: Mapping[int, RolloutGroup],
-    write_trainer: Callable[[Path], object],
-    task_state: Json,
-    random_states: Json,
-    origin: Origin,
-    keep: int,
-) -> Path:
-    """Write a checkpoint: `stage`, `write_trainer(folder)`, `commit`. Returns its path; see `commit`.
+def list_checkpoints(directory: Path) -> list[Path]:
+    """All checkpoints in a directory, newest first, whole or not. None in a directory that does not exist."""
+    if not directory.is_dir():
+        return []
+    found = (path for path in directory.iterdir() if _NAME.fullmatch(path.name))
+    return sorted(found, key=serial_of, reverse=True)
 
-    `write_trainer` is given a folder that does not exist yet.
-    """
-    staged = stage(directory)
-    try:
-        write_trainer(staged / TRAINER)
-        return commit(
-            staged,
-            step=step,
-            control=control,
-            groups=groups,
-            task_state=task_state,
-            random_states=random_states,
-            origin=origin,
-            keep=keep,
-        )
-    except BaseException:
-        shutil.rmtree(staged, ignore_errors=True)
-        raise
+
+def serial_of(path: Path) -> int:
+    """The serial number in a checkpoint's name, by which checkpoints are ordered."""
+    return int(path.name.split("-")[1])
+
+
+def step_of(path: Path) -> int:
+    """The number of optimizer steps in a checkpoint's name."""
+    return int(path.name.split("-")[3])
 
 
 def stage(directory: Path) -> Path:
-    """A new staging folder in `directory`, which is made if need be. What killed writers left is removed."""
+    """Make a staging folder in `directory`, which is made if need be, and remove those of killed writers."""
     directory.mkdir(parents=True, exist_ok=True)
     for entry in directory.iterdir():
         if _ASIDE.fullmatch(entry.name):
@@ -144,9 +128,9 @@ def commit(
         step: Optimizer steps done.
         control: The core's snapshot.
         groups: The data of just the prompts of `prompts_with_data(control)`.
-        task_state: Plain JSON, as are `random_states`: what comes back is equal to what was given.
+        task_state: Plain JSON, like `random_states`: both read back equal.
         random_states: Those that are not in the trainer's folder.
-        origin: Whose it is.
+        origin: The run, data and model that it belongs to.
         keep: At least 1.
 
     Raises:
@@ -171,9 +155,28 @@ def commit(
     return path
 
 
-def prompts_with_data(control: Json) -> set[int]:
+@contextmanager
+def saving(checkpoints: Path, staged: Path | None) -> Iterator[None]:
+    """Raise FileNotWritten if the disk refuses a part of a checkpoint.
+
+    Args:
+        checkpoints: The folder of a run's checkpoints.
+        staged: The checkpoint that is being written. It is removed then, since it would fill the disk.
+    """
+    try:
+        with writing(checkpoints, "no checkpoint was added", also=(SafetensorError,)):
+            yield
+    except FileNotWritten as error:
+        if staged is not None:
+            shutil.rmtree(staged, ignore_errors=True)
+        newest = next(iter(list_checkpoints(checkpoints)), None)
+        stays = "there is none in it" if newest is None else f"{newest.name} stays the newest"
+        raise FileNotWritten(checkpoints, error.reason, f"{error.kept}, and {stays}") from error.__cause__
+
+
+def prompts_with_data(control: Json) -> list[int]:
     """The prompts of a snapshot whose data a checkpoint holds: ready, in the chunk in training, accumulated."""
-    return {group[0] for place in ("ready", "chunk", "accumulated") for group in control[place]}
+    return [group[0] for place in ("ready", "chunk", "accumulated") for group in control[place]]
 
 
 def newest_whole(directory: Path) -> tuple[Checkpoint | None, list[CheckpointTorn]]:
@@ -190,21 +193,51 @@ def newest_whole(directory: Path) -> tuple[Checkpoint | None, list[CheckpointTor
     return None, torn
 
 
-def load(path: Path) -> Checkpoint:
-    """One checkpoint, verified in full. Raises CheckpointTorn, or CheckpointRefused for one of another format."""
-    return _loaded(path, _refuse_other_contents)
+def load(path: Path, *, hashed: bool = True) -> Checkpoint:
+    """One checkpoint, verified in full; without `hashed`, all but the checksums, of one that was verified before.
+
+    Raises CheckpointTorn, or CheckpointRefused for one of another format.
+    """
+    manifest = _read_manifest(path)
+    try:
+        _refuse_other_files(path, manifest["files"], hashed=hashed)
+        control = json.loads((path / CONTROL).read_text(encoding="utf-8"))
+        state = json.loads((path / STATE).read_text(encoding="utf-8"))
+        groups = read_groups(path)
+        _refuse_mismatch(manifest["step"], control, groups)
+        _refuse_other_version(path / TRAINER, manifest["step"])
+        return Checkpoint(
+            path=path,
+            step=manifest["step"],
+            control=control,
+            groups=groups,
+            trainer_dir=path / TRAINER,
+            task_state=state["task"],
+            random_states=state["random"],
+            origin=Origin.from_json(state["origin"]) if "origin" in state else None,
+        )
+    except (ValueError, OSError) as error:
+        raise CheckpointTorn(path, str(error)) from error
+    except (LookupError, TypeError, AttributeError, SafetensorError) as error:
+        raise CheckpointTorn(
+            path, f"its parts are not what this evenstep writes ({type(error).__name__}: {error})"
+        ) from error
 
 
-def load_again(path: Path) -> Checkpoint:
-    """One that was verified when the run was asked for: contents are not hashed a second time. Raises as `load`."""
-    return _loaded(path, _refuse_other_files)
+def looks_whole(path: Path) -> bool:
+    """All files are there with their sizes; their contents are not read."""
+    try:
+        _refuse_other_files(path, _read_manifest(path)["files"], hashed=False)
+    except (CheckpointRefused, ValueError, LookupError, TypeError, AttributeError, OSError):
+        return False
+    return True
 
 
 def _refuse_mismatch(step: int, control: Json, groups: Mapping[int, RolloutGroup]) -> None:
     version = control["state"]["trainer"][1]
     if version != step:
         raise ValueError(f"a checkpoint of step {step}, but the snapshot's version is {version}")
-    wanted = prompts_with_data(control)
+    wanted = set(prompts_with_data(control))
     if wanted != groups.keys():
         raise ValueError(
             f"the data of ready or selected prompts {sorted(wanted - groups.keys())} is missing; data of prompts "
@@ -225,9 +258,9 @@ def _refuse_other_version(trainer: Path, step: int) -> None:
 
 
 def _files_of(root: Path) -> dict[str, Path]:
-    """All files below `root` but its manifest, by their path in it. Raises ValueError for what is not a file.
+    """All files below `root` but its manifest, by their path in it. Raises ValueError for a link or a device.
 
-    Hidden files are passed over: some file systems put their own there, and nothing here reads them.
+    Hidden files are skipped: some file systems put their own there, and nothing here reads them.
     """
     files = {}
     for path in sorted(root.rglob("*")):
@@ -267,8 +300,8 @@ def _read_manifest(path: Path) -> Json:
     return manifest
 
 
-def _refuse_other_files(path: Path, listed: Json) -> None:
-    """Raise ValueError unless the files and their sizes are those of the manifest."""
+def _refuse_other_files(path: Path, listed: Json, *, hashed: bool) -> None:
+    """Raise ValueError unless the files, their sizes and, if `hashed`, their checksums are those of the manifest."""
     files = _files_of(path)
     missing, extra = sorted(listed.keys() - files.keys()), sorted(files.keys() - listed.keys())
     if missing:
@@ -279,55 +312,13 @@ def _refuse_other_files(path: Path, listed: Json) -> None:
         size = file.stat().st_size
         if size != listed[name]["bytes"]:
             raise ValueError(f"{name} has {size} bytes of {listed[name]['bytes']}")
-
-
-def _refuse_other_contents(path: Path, listed: Json) -> None:
-    """Raise ValueError unless the files, their sizes and their checksums are those of the manifest."""
-    _refuse_other_files(path, listed)
     for name, entry in listed.items():
-        if sha256_of(path / name) != entry["sha256"]:
+        if hashed and sha256_of(path / name) != entry["sha256"]:
             raise ValueError(f"{name} does not match its checksum")
 
 
-def _loaded(path: Path, refuse: Callable[[Path, Json], None]) -> Checkpoint:
-    """The checkpoint, whose files `refuse` has looked at."""
-    manifest = _read_manifest(path)
-    try:
-        refuse(path, manifest["files"])
-        control = json.loads((path / CONTROL).read_text(encoding="utf-8"))
-        state = json.loads((path / STATE).read_text(encoding="utf-8"))
-        groups = read_groups(path)
-        _refuse_mismatch(manifest["step"], control, groups)
-        _refuse_other_version(path / TRAINER, manifest["step"])
-        return Checkpoint(
-            path=path,
-            step=manifest["step"],
-            control=control,
-            groups=groups,
-            trainer_dir=path / TRAINER,
-            task_state=state["task"],
-            random_states=state["random"],
-            origin=Origin.from_json(state["origin"]) if "origin" in state else None,
-        )
-    except (ValueError, OSError) as error:
-        raise CheckpointTorn(path, str(error)) from error
-    except (LookupError, TypeError, AttributeError, SafetensorError) as error:
-        raise CheckpointTorn(
-            path, f"its parts are not what this evenstep writes ({type(error).__name__}: {error})"
-        ) from error
-
-
-def looks_whole(path: Path) -> bool:
-    """All files are there with their sizes; their contents are not read."""
-    try:
-        _refuse_other_files(path, _read_manifest(path)["files"])
-    except (CheckpointRefused, ValueError, LookupError, TypeError, AttributeError, OSError):
-        return False
-    return True
-
-
 def _retire(directory: Path, keep: int) -> None:
-    """Remove what is older than the newest `keep` that look whole; torn ones do not count, and go as they age."""
+    """Remove checkpoints older than the newest `keep` that look whole. Torn ones do not count, and go by their age."""
     whole = 0
     for path in list_checkpoints(directory):
         if whole >= keep:

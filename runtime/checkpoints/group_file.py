@@ -1,7 +1,7 @@
-"""Prompt groups in a file: one safetensors file of arrays, one JSON index.
+"""Prompt groups on disk: one safetensors file of arrays, one JSON index.
 
 groups.safetensors   token_ids, loss_mask, logprobs: those of all rollouts, one after the other
-                     offsets: rollout r has places offsets[r] to offsets[r + 1]
+                     offsets: rollout r has the tokens offsets[r] to offsets[r + 1]
                      rewards (float64, as the verifier gave them), finished: one a rollout
 groups.json          per group its prompt, start_weight, end_weight and number of rollouts, in the same order
 """
@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load_file, save_file
 
-from runtime.files.durable import write_json
+from runtime.files import write_json
 from runtime.groups import Rollout, RolloutGroup
 
 ARRAYS = "groups.safetensors"
@@ -47,22 +47,17 @@ def write_groups(directory: Path, groups: Mapping[int, RolloutGroup]) -> None:
     arrays["rewards"] = np.array([rollout.reward for rollout in rollouts], dtype=np.float64)
     arrays["finished"] = np.array([rollout.finished for rollout in rollouts], dtype=np.bool_)
     save_file(arrays, directory / ARRAYS)
+    keys = ("prompt", "start_weight", "end_weight")
     index = [
-        {
-            "prompt": group.prompt,
-            "start_weight": group.start_weight,
-            "end_weight": group.end_weight,
-            "rollouts": len(group.rollouts),
-        }
-        for group in groups.values()
+        {**{key: getattr(group, key) for key in keys}, "rollouts": len(group.rollouts)} for group in groups.values()
     ]
     write_json(directory / INDEX, {"groups": index})
 
 
 def read_groups(directory: Path) -> dict[int, RolloutGroup]:
-    """What `write_groups` wrote, in its order; the arrays are read-only views of one another's neighbours.
+    """The groups that `write_groups` wrote, in its order, with read-only arrays.
 
-    Raises ValueError where index and arrays do not belong together.
+    Raises ValueError if index and arrays do not belong together.
     """
     index = json.loads((directory / INDEX).read_text(encoding="utf-8"))["groups"]
     arrays = load_file(directory / ARRAYS)
@@ -93,7 +88,7 @@ def read_groups(directory: Path) -> dict[int, RolloutGroup]:
 
 
 def _joined(parts: list[npt.NDArray[Any]], dtype: type[np.generic]) -> npt.NDArray[Any]:
-    """One array after the other. Raises ValueError for one of another type, which would be converted."""
+    """All arrays in one. Raises ValueError for one of another type, which would be converted."""
     for part in parts:
         if part.dtype != dtype:
             raise ValueError(f"an array of type {part.dtype}, where {np.dtype(dtype)} is kept")

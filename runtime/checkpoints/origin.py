@@ -1,7 +1,7 @@
-"""What a checkpoint belongs to: a run, its data and its model. Compared by name before a run goes on from it (C3, C4).
+"""The run, data and model that a checkpoint belongs to, compared before a run resumes from it (C3, C4).
 
-Data and model are told by what they are, not by where they lie: a file or a model directory that was moved is the
-same, one that was changed in place is another.
+Data and model are identified by content, not by path: a file or model directory that was moved is the same one, one
+that was changed in place is another.
 """
 
 from __future__ import annotations
@@ -11,32 +11,31 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
+from runtime.files import Json
 from runtime.models.directory import identity_of_directory
 from runtime.settings import SMOLLM2, TINY, Settings
 from runtime.tasks.base import Task, TaskError
 from runtime.tasks.config import DataConfig
 
-Json = dict[str, Any]
-
 DRAWN_SAMPLE = 64
-"""Prompts of a task that draws them which are hashed: the first, and as many over the whole epoch."""
+"""Of a task that draws its prompts, so many are hashed at the start of the epoch, and as many spread over it."""
 _COMPARED = ("seed", "shuffle", "held_out_fraction", "prompt_template", "chat", "system_prompt")
-"""Keys of the data block that decide which prompts a run sees, in which order, and as which text."""
+"""Keys of the data block that decide which prompts a run sees, in which order, and in which words."""
 _HASH = "the hash of the"
-"""How the names of hashes begin."""
+"""The start of the names of hashes."""
 _PROMPTS = f"{_HASH} prompts"
 _FREE = ("path", "validation_path", "verdict_timeout_s")
-"""Keys of a task that a resume may change: where its data lies (the prompts' hash says what it is), and deadlines."""
+"""Keys of a task that a resume may change: paths (the prompts' hash identifies the data), and deadlines."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """In every checkpoint. Values are plain JSON, by configuration key or by what they are of."""
+    """In every checkpoint. `data` and `model` are plain JSON, by configuration key or by name."""
 
     run: str
-    """The run's id: random, and the same over its resumes."""
+    """The run's random id, which its resumes keep."""
     data: Json
     model: Json
 
@@ -52,19 +51,19 @@ class Origin:
 
     @classmethod
     def from_json(cls, saved: Json) -> Self:
-        """What `as_json` gave."""
+        """Read it from a checkpoint."""
         return cls(saved["run"], saved["data"], saved["model"])
 
 
 def origin_of(settings: Settings, task: Task, run: str) -> Origin:
-    """The origin of the checkpoints that a run with these settings writes. `task` is its training split."""
+    """The origin of checkpoints that a run with these settings writes. `task` is its training split."""
     return Origin(run, _data(settings.data, task), _model(settings))
 
 
 def differences(saved: Json, here: Json) -> Iterator[str]:
-    """What is not as it was, with both values: hashes only where nothing else differs, for they follow.
+    """What differs, with both values; hashes only if nothing else differs, since they follow from the rest.
 
-    What only one side knows of cannot be compared.
+    Keys that only one side has are not compared.
     """
     keys = [key for key, before in saved.items() if key in here and here[key] != before]
     named = [key for key in keys if not key.startswith(_HASH)]
@@ -73,14 +72,14 @@ def differences(saved: Json, here: Json) -> Iterator[str]:
 
 
 def refuse_changed_data(task: Task, began_with: str | None) -> None:
-    """A process that loads the data later than the run must find the same: raises TaskError where it does not.
+    """Raise TaskError if a process that loads the data during the run finds other data than the run began with.
 
-    began_with: `Origin.prompts`; None where nothing is known.
+    began_with: `Origin.prompts` of the run; None if it is not known.
     """
     if began_with is not None and task.is_listed and _hash_of_prompts(task) != began_with:
         raise TaskError(
             "the data has changed since the run began: its prompts would be rated by the answers of others. Put the "
-            "file back as it was and go on with --resume, or add --new-data to read it anew"
+            "old file back and continue with --resume; or add --new-data to read the new one"
         )
 
 
@@ -96,7 +95,7 @@ def _data(data: DataConfig, task: Task) -> Json:
 
 
 def _hash_of_prompts(task: Task) -> str:
-    """Over every prompt of a list with its answer; over a sample of prompts that are drawn."""
+    """A hash of every prompt of a list with its answer, or of a sample of drawn prompts."""
     count = task.num_prompts
     indices: Iterable[int] = range(count)
     if not task.is_listed and count > 2 * DRAWN_SAMPLE:
@@ -118,5 +117,5 @@ def _model(settings: Settings) -> Json:
         return {"policy.model_name": SMOLLM2, **common}
     identity = identity_of_directory(Path(policy.model_name))
     if not settings.data.chat:
-        del identity["the chat template"]  # no prompt goes through it
+        del identity["the chat template"]  # no prompt uses it
     return {"policy.model_name": "a directory", **identity, **common}

@@ -1,7 +1,7 @@
-"""C1 to C4: which checkpoint a run goes on from, decided and tried before anything starts or changes.
+"""C1 to C4: which checkpoint a run resumes from, decided before anything starts or changes.
 
-All that could be refused later is refused here, in the process that was asked for the run: a checkpoint that is torn
-or of another run, other data, another model, a snapshot that the core does not take.
+Everything that could be refused later is refused here, in the process that the user starts: a torn checkpoint, one of
+another run, other data, another model, and a snapshot that the core does not accept.
 """
 
 from __future__ import annotations
@@ -9,63 +9,63 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from fsm.config.setup import Setup
 from fsm.errors import ConfigError
 from fsm.snapshot import for_other_data, restore
 from runtime.checkpoints.checkpoint import (
+    CHECKPOINTS,
     Checkpoint,
     CheckpointRefused,
     CheckpointTorn,
+    list_checkpoints,
     load,
     newest_whole,
 )
-from runtime.checkpoints.names import CHECKPOINTS, list_checkpoints
 from runtime.checkpoints.origin import Origin, differences
-from runtime.output.starting import CONFIG, RUN, run_id_of
-
-Json = dict[str, Any]
+from runtime.files import Json
+from runtime.output.directory import CONFIG, RUN, run_id_of
 
 NEWEST = "newest"
-"""As a checkpoint: the newest whole one of the run's directory."""
+"""In place of a checkpoint's name: the newest whole one of the run's directory."""
 NAMED = 4
-"""How many differences, or torn checkpoints, a refusal names."""
+"""How many differences or torn checkpoints a refusal names."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResumeRequest:
-    """What was asked for."""
+    """What the user asked for."""
 
     checkpoint: str = NEWEST
-    """NEWEST, or a checkpoint: its directory, or its name in the run's."""
+    """NEWEST, or the path of a checkpoint, or its name in the run's directory."""
     accepts_other_data: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ResumePoint:
-    """Where a run goes on from."""
+    """Where a run resumes from."""
 
     checkpoint: Path
     control: Json
-    """What the core is restored from: the checkpoint's snapshot, said to be of other data where it is."""
+    """The core's snapshot; marked as of other data if the run resumes with other data."""
     origin: Origin
-    """Of the checkpoints to come: the run of this one, with the data and the model that run from here on."""
+    """Of the checkpoints to come: this one's run, with the data and model that are used from now on."""
     notices: tuple[str, ...]
-    """What the start of the run says of it."""
+    """Lines for the user."""
 
 
 def find_resume_point(output: Path, request: ResumeRequest, here: Origin, setup: Setup) -> ResumePoint:
-    """The checkpoint to go on from, verified in full, and tried on the core. Changes nothing.
+    """The checkpoint to resume from, verified in full, and tried on the core. Changes nothing.
 
     Args:
         output: The run's directory.
-        request: What was asked for.
-        here: The data and the model as they are configured, under an id for a run that has none.
-        setup: As the run will have it.
+        request: What the user asked for.
+        here: The configured data and model, with an id for a run that has none.
+        setup: The setup that the run will have.
 
     Raises:
-        ConfigError: The run cannot go on; the message names the checkpoint, why, and what to do.
+        ConfigError: The run cannot resume; the message names the checkpoint, the reason, and the remedy.
     """
     checkpoint, notices = _chosen(output, request)
     run = _run_of(output, checkpoint) or here.run
@@ -85,11 +85,11 @@ def _refuse(path: Path, reason: str) -> NoReturn:
 
 
 def _chosen(output: Path, request: ResumeRequest) -> tuple[Checkpoint, list[str]]:
-    """The checkpoint, and a notice for each that is passed over."""
+    """The checkpoint, and a notice for each that is skipped."""
     try:
         if request.checkpoint == NEWEST:
             return _newest(output)
-        return load(_insisted(output, request.checkpoint)), []
+        return load(_named(output, request.checkpoint)), []
     except CheckpointTorn as error:
         _refuse(error.path, f"{error.reason}. Leave its name out after --resume to take the newest whole one")
     except CheckpointRefused as error:
@@ -102,17 +102,17 @@ def _newest(output: Path) -> tuple[Checkpoint, list[str]]:
         listed = "; ".join(f"{error.path.name}: {error.reason}" for error in torn[:NAMED])
         raise ConfigError(
             f"the run cannot start: none of the {len(torn)} checkpoints in {output / CHECKPOINTS} is whole ({listed}). "
-            "Put a whole one back from a copy, or start anew in another directory"
+            "Put a whole one back from a copy, or start a new run in another directory"
         )
     if checkpoint is None:
         raise ConfigError(
             f"the run cannot start: {output} holds no checkpoint, so there is nothing to resume; name the directory of "
-            "a run that wrote one (checkpointing.enabled), or start anew in another"
+            "a run that wrote one (checkpointing.enabled), or start a new run in another"
         )
-    return checkpoint, [f"checkpoint {error.path.name} is passed over: {error.reason}" for error in torn]
+    return checkpoint, [f"checkpoint {error.path.name} is skipped: {error.reason}" for error in torn]
 
 
-def _insisted(output: Path, given: str) -> Path:
+def _named(output: Path, given: str) -> Path:
     """The directory that `--resume PATH` means."""
     for path in (Path(given), output / given, output / CHECKPOINTS / given):
         if path.is_dir():
@@ -125,7 +125,7 @@ def _insisted(output: Path, given: str) -> Path:
 
 
 def _run_of(output: Path, checkpoint: Checkpoint) -> str | None:
-    """C4: the id of the directory's run, which the checkpoint must be of; None where none was noted."""
+    """C4: the id of the directory's run, to which the checkpoint must belong; None for an older run without an id."""
     known, origin = run_id_of(output), checkpoint.origin
     if known is None and checkpoint.path.resolve().parent != (output / CHECKPOINTS).resolve():
         _refuse(
@@ -135,14 +135,14 @@ def _run_of(output: Path, checkpoint: Checkpoint) -> str | None:
     if known is not None and origin is not None and origin.run != known:
         _refuse(
             checkpoint.path,
-            f"it is of run {origin.run}, and {output} is the directory of run {known} ({RUN}): going on from it would "
+            f"it is of run {origin.run}, and {output} is the directory of run {known} ({RUN}): resuming from it would "
             f"train prompts twice. Move it away, or name a checkpoint of this run with --resume PATH",
         )
     return known if known is not None or origin is None else origin.run
 
 
 def _compare(output: Path, request: ResumeRequest, checkpoint: Checkpoint, here: Origin, notices: list[str]) -> bool:
-    """C3: whether the run goes on with other data, which must have been asked for."""
+    """C3: whether the run resumes with other data, which the user must have allowed."""
     then = checkpoint.origin
     if then is None:
         notices.append(
@@ -155,17 +155,17 @@ def _compare(output: Path, request: ResumeRequest, checkpoint: Checkpoint, here:
     if others:
         _refuse(
             checkpoint.path,
-            f"it was written with another model: {_listed(others)}. {as_it_was}, or start anew in another directory",
+            f"it was written with another model: {_listed(others)}. {as_it_was}, or start a new run elsewhere",
         )
     others = list(differences(then.data, here.data))
     if others and not request.accepts_other_data:
         _refuse(
             checkpoint.path,
-            f"it was written with other data: {_listed(others)}. {as_it_was}; or add --new-data, and what is trained "
-            f"stays, what is not is dropped, and the new data is read from its start",
+            f"it was written with other data: {_listed(others)}. {as_it_was}; or add --new-data: trained prompts stay, "
+            f"others are dropped, and the new data is read from its start",
         )
     if not others and request.accepts_other_data:
-        notices.append("--new-data: the data is that of the checkpoint, so the run goes on in it")
+        notices.append("--new-data: the data is the checkpoint's, so the run continues with it")
     return bool(others)
 
 
@@ -175,7 +175,7 @@ def _listed(others: Sequence[str]) -> str:
 
 
 def _with_group_size(checkpoint: Checkpoint) -> Json:
-    """The snapshot. One that does not say its number of generations has it in its groups, or has no group."""
+    """The snapshot, with its number of generations: an older one has it in its groups, if it has any."""
     groups = list(checkpoint.groups.values())
     known = {"num_generations_per_prompt": len(groups[0].rollouts)} if groups else {}
     return {**known, **checkpoint.control}

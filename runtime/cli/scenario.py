@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from runtime.launch.in_time import LOADING_S, answering_within
+from runtime.launch.signals import LOADING_S, answering_within
 from specs.scenarios.run import ScenarioVerdict, find_scenarios, run_file
 
 scenario_app = typer.Typer(

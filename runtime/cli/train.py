@@ -84,10 +84,10 @@ def train(
     Example: evenstep train --set grpo.max_num_steps=50 --summary summary.json
     """
     from runtime.control.failures import InterruptedAtStart, RunFailed
-    from runtime.files.plain import why_not_plain
+    from runtime.files import why_not_plain
     from runtime.launch.progress import open_progress
     from runtime.launch.run import run_training
-    from runtime.output.starting import MARK
+    from runtime.output.directory import MARK
 
     console = Console()
     try:
@@ -133,7 +133,7 @@ def _end_unbegun(status: Status, error: Exception, summary: Path | None, traceba
 
 
 def _end(result: RunResult, summary: Path | None, console: Console) -> NoReturn:
-    from runtime.launch.processes import uninterrupted
+    from runtime.launch.signals import uninterrupted
     from runtime.output.summary import print_summary
 
     outcome = result.outcome
@@ -146,8 +146,7 @@ def _end(result: RunResult, summary: Path | None, console: Console) -> NoReturn:
 
 def _write(summary: Path | None, value: dict[str, Any], exit_code: int) -> NoReturn:
     """The last thing that is done. A summary that was asked for and can't be written is no success."""
-    from runtime.files.durable import write_json_aside
-    from runtime.files.unwritten import FileNotWritten, writing
+    from runtime.files import FileNotWritten, write_json_aside, writing
 
     if summary is not None:
         try:

@@ -1,33 +1,45 @@
-"""How a run that has begun ends: its outcome, and what is kept of it whatever ended it."""
+"""Phase 4 of a run: its outcome, and what is saved of it, whichever way it ended.
+
+A save is waited for as long as it writes, and given up when it stands still for longer than a healthy one may: while
+the trainer finishes its current call, and while a written file is hashed and flushed, no byte comes.
+"""
 
 from __future__ import annotations
 
-import time
+import asyncio
+import os
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from fsm.errors import BudgetExceeded, EvenstepError, InvariantBroken, LimitReached, SamplerError
 from fsm.machines.trainer import TrainerState
 from fsm.snapshot import Json
-from runtime.actors.fleet import Fleet
-from runtime.actors.trainer_group import TrainerGroup
-from runtime.checkpoints.names import CHECKPOINTS
+from runtime.checkpoints.checkpoint import CHECKPOINTS
 from runtime.control.event_loop import Control
 from runtime.control.failures import InterruptedAtStart, failure_of
-from runtime.control.messages import Outcome
-from runtime.control.pumps.pumps import Pumps
-from runtime.control.run_recorder import RunRecorder
-from runtime.control.saving import SAVING_SHARE, SaveStoodStill, while_it_grows
-from runtime.output.starting import FINAL_MODEL
+from runtime.control.messages import SAVING_SHARE, Outcome
+from runtime.control.starting import BegunRun
+from runtime.output.directory import FINAL_MODEL
 from runtime.output.summary import closed_steps
 from runtime.settings import Settings
 from runtime.trace.notes import Status
 
+T = TypeVar("T")
+
+HASHED_BYTES_PER_S = 100e6
+"""Written files are hashed and flushed at this rate at least."""
+_LOOKS = 8
+"""How often a save is looked at within the time that it may stand still."""
+
 
 class RunInterrupted(EvenstepError):
     """The run was asked to end early, in a validation."""
+
+
+class SaveStoodStill(EvenstepError):
+    """Nothing was written for too long: the process that saves hangs."""
 
 
 class End(NamedTuple):
@@ -35,48 +47,22 @@ class End(NamedTuple):
 
     status: Status
     error: BaseException | None
-    """The first cause; None where it completed or was interrupted."""
-
-
-@dataclass(slots=True)
-class Life:
-    """A run that has begun: its parts, and what is known of it so far."""
-
-    control: Control
-    pumps: Pumps
-    trainer: TrainerGroup
-    fleet: Fleet
-    recorder: RunRecorder
-    trace: Path | None
-    went_on_from: Path | None
-    """The checkpoint that a resumed run goes on from."""
-    ran: bool = False
-    """The core has begun: before, a resumed core is neither what it was nor what it will be."""
-    before_stop: Json | None = None
-    """The core's snapshot before the event that stopped it; None where none did."""
-    accuracy_before: float | None = None
-    accuracy_after: float | None = None
-    began_s: float = field(default_factory=time.monotonic)
-    """When the first rollout started, on the monotonic clock."""
-    rl_s: float = 0.0
-    """See Outcome, as the next two."""
-    controller_cpu_s: float = 0.0
-    trace_cpu_s: float = 0.0
+    """The first cause; None for a run that completed or was interrupted."""
 
 
 @dataclass(slots=True)
 class SavedAtEnd:
-    """What is kept of a run."""
+    """What is saved of a run."""
 
     checkpoint: Path | None
     """The last one written."""
     model: Path | None = None
     lost: list[str] = field(default_factory=list)
-    """What could not be kept, and why."""
+    """What could not be saved, and why."""
 
 
 async def ended_by(work: Coroutine[Any, Any, None], control: Control) -> End:
-    """How a part of the run ended: what it raised, or else what the core says."""
+    """How a part of the run ended: its error, or else the core's."""
     try:
         await work
     except (RunInterrupted, InterruptedAtStart):
@@ -90,92 +76,126 @@ async def ended_by(work: Coroutine[Any, Any, None], control: Control) -> End:
     return End("interrupted" if control.interrupted else "completed", None)
 
 
-async def keep(
-    life: Life, end: End, kept: SavedAtEnd, output: Path, settings: Settings, saving: Callable[[], None]
+async def save_at_end(
+    run: BegunRun, end: End, saved: SavedAtEnd, output: Path, settings: Settings, saving: Callable[[], None]
 ) -> None:
-    """Save a checkpoint, where they are enabled, and the model: what fails is told in `kept.lost`.
+    """Save a checkpoint, if they are enabled, and the model; a failure goes to `saved.lost`.
 
-    `saving` is called as it gets on. Both are taken between two optimizer steps. Where a step under way failed, its
-    weights may be half a step's, and the last checkpoint is what there is.
+    Calls `saving` as it advances. Both belong between two optimizer steps. After a failure in an optimizer step, the
+    weights may be half a step's, so nothing is saved and the last checkpoint stays.
     """
-    pumps = life.pumps
-    usual_s = max(pumps.training.longest_s, pumps.sync.longest_save_s)
-    still_s = max(SAVING_SHARE * settings.cluster.shutdown_timeout_s, 2.0 * usual_s)
-    core = life.control.core
-    if end.status == "failed" and core.state.trainer.status is TrainerState.FINISHING:
-        kept.lost.append(
-            f"the weights were not saved: the run failed in the optimizer step {core.state.trainer.version}, which may "
-            "have been half done"
+    trainer, pumps = run.control.core.state.trainer, run.pumps
+    if end.status == "failed" and trainer.status is TrainerState.FINISHING:
+        saved.lost.append(
+            f"the weights were not saved: the run failed in the optimizer step {trainer.version}, which may have been "
+            "half done"
         )
         return
-    if settings.checkpointing.enabled and _wants_checkpoint(life, end, kept):
-        directory = output / CHECKPOINTS
+    usual_s = max(pumps.training.longest_s, pumps.sync.longest_save_s)
+    still_s = max(SAVING_SHARE * settings.cluster.shutdown_timeout_s, 2.0 * usual_s)
+    if settings.checkpointing.enabled and _wants_checkpoint(run, end, saved):
         try:
-            save = life.pumps.sync.checkpoint(_snapshot_to_save(life, end))
-            await while_it_grows(save, directory, still_s, saving)
+            save = pumps.sync.checkpoint(_snapshot_to_save(run, end))
+            await while_it_grows(save, output / CHECKPOINTS, still_s, saving)
         except SaveStoodStill as error:
-            kept.lost.append(f"the last checkpoint and model were not saved: {error}")
+            saved.lost.append(f"the last checkpoint and model were not saved: {error}")
             return
         except Exception as error:
-            kept.lost.append(f"the last checkpoint was not saved: {failure_of(error).says}")
-        kept.checkpoint = life.recorder.last_checkpoint
+            saved.lost.append(f"the last checkpoint was not saved: {failure_of(error).says}")
+        saved.checkpoint = run.recorder.last_checkpoint
         saving()
     target = output / FINAL_MODEL
     try:
-        kept.model = await while_it_grows(life.trainer.save_model(target), target.parent, still_s, saving)
+        saved.model = await while_it_grows(run.trainer.save_model(target), target.parent, still_s, saving)
     except Exception as error:
-        kept.lost.append(f"the model was not saved: {failure_of(error).says}")
+        saved.lost.append(f"the model was not saved: {failure_of(error).says}")
 
 
-def _snapshot_to_save(life: Life, end: End) -> Json | None:
-    """None for that of now.
+def _wants_checkpoint(run: BegunRun, end: End, saved: SavedAtEnd) -> bool:
+    """No checkpoint of a core that is wrong, of an unfinished step, or where the last one is of this very end."""
+    trainer = run.control.core.state.trainer
+    if run.resumed_from is not None and not run.ran:
+        saved.checkpoint = run.resumed_from
+        return False
+    if isinstance(end.error, InvariantBroken):
+        saved.lost.append("no checkpoint was written of a state that breaks a rule")
+        return False
+    if trainer.status is TrainerState.FINISHING:
+        saved.lost.append(f"no checkpoint was written within the optimizer step {trainer.version}, which is under way")
+        return False
+    return end.status != "completed" or run.recorder.last_checkpoint_step != trainer.version
+
+
+def _snapshot_to_save(run: BegunRun, end: End) -> Json | None:
+    """The snapshot before the event that stopped the run, if a resumed run must handle it again; None for the one now.
 
     A prompt that overspends a budget is dropped, but not charged (L7), nor is one that a sampler fails to charge: a run
-    that goes on must try it again.
+    that resumes must try it again.
     """
-    before = life.before_stop
+    before = run.before_stop
     if before is None or not isinstance(end.error, BudgetExceeded | SamplerError):
         return None
-    same_weights = before["state"]["trainer"][1] == life.control.core.state.trainer.version
+    same_weights = before["state"]["trainer"][1] == run.control.core.state.trainer.version
     return before if same_weights else None
 
 
-def _wants_checkpoint(life: Life, end: End, kept: SavedAtEnd) -> bool:
-    """Not where the last one is of this very end; not of a core that is wrong, nor of an unfinished step."""
-    trainer = life.control.core.state.trainer
-    if life.went_on_from is not None and not life.ran:
-        kept.checkpoint = life.went_on_from
-        return False
-    if isinstance(end.error, InvariantBroken):
-        kept.lost.append("no checkpoint was written of a state that breaks a rule")
-        return False
-    if trainer.status is TrainerState.FINISHING:
-        kept.lost.append(f"no checkpoint was written within the optimizer step {trainer.version}, which is under way")
-        return False
-    return end.status != "completed" or life.recorder.last_checkpoint_step != trainer.version
-
-
-def outcome_of(life: Life, end: End, kept: SavedAtEnd) -> Outcome:
+def outcome_of(run: BegunRun, end: End, saved: SavedAtEnd) -> Outcome:
     """The outcome, as far as it is known."""
     failure = None if end.error is None else failure_of(end.error)
-    core, control, recorder = life.control.core, life.control, life.recorder
+    core, control, recorder = run.control.core, run.control, run.recorder
     return Outcome(
         status=end.status,
         error=None if failure is None else failure.says,
-        lost=tuple(kept.lost),
-        accuracy_before=life.accuracy_before,
-        accuracy_after=life.accuracy_after,
+        lost=tuple(saved.lost),
+        accuracy_before=run.accuracy_before,
+        accuracy_after=run.accuracy_after,
         closed=closed_steps(core),
         balance=core.state.tally.as_counts(),
-        rl_s=life.rl_s,
+        rl_s=run.rl_s,
         core_s=control.core_s,
-        controller_cpu_s=life.controller_cpu_s,
-        trace_cpu_s=life.trace_cpu_s,
+        controller_cpu_s=run.controller_cpu_s,
+        trace_cpu_s=run.trace_cpu_s,
         late_answers=control.late_answers,
         worker_restarts=recorder.workers_lost,
         steps_without_tokens=recorder.steps_without_tokens,
-        trace=life.trace,
-        checkpoint=kept.checkpoint,
-        model=kept.model,
+        trace=run.trace,
+        checkpoint=saved.checkpoint,
+        model=saved.model,
         traceback=None if failure is None else failure.traceback,
     )
+
+
+async def while_it_grows(work: Coroutine[Any, Any, T], folder: Path, still_s: float, tell: Callable[[], None]) -> T:
+    """The result of a save into `folder`, which is waited for as long as the folder grows.
+
+    Calls `tell` while it waits. Raises the save's error, and SaveStoodStill after `still_s` seconds without a byte, or
+    the time that it takes to hash `folder` if that is longer.
+    """
+    task = asyncio.create_task(work)
+    loop = asyncio.get_running_loop()
+    size, since_s = bytes_below(folder), loop.time()
+    while not (await asyncio.wait([task], timeout=still_s / _LOOKS))[0]:
+        now = bytes_below(folder)
+        stood_s = loop.time() - since_s
+        if now != size:
+            size, since_s = now, loop.time()
+        elif stood_s > max(still_s, size / HASHED_BYTES_PER_S):
+            task.cancel()
+            raise SaveStoodStill(
+                f"nothing was written to {folder} for {stood_s:.0f} s: the trainer does not answer, or gathers its "
+                "weights for longer than that; a longer cluster.shutdown_timeout_s waits longer"
+            )
+        tell()
+    return task.result()
+
+
+def bytes_below(folder: Path) -> int:
+    """Bytes in all files below a folder; 0 if it does not exist."""
+    total = 0
+    for root, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(root, name)).st_size
+            except FileNotFoundError:
+                continue  # renamed meanwhile
+    return total

@@ -1,7 +1,7 @@
-"""Control: the core, the tasks of its pumps, and the one place where events go in and effects come out.
+"""Control: the one place where events go into the core and effects come out, and the tasks and timers of the pumps.
 
-Everything here runs on one asyncio loop. Nothing polls: a pump's task waits for a call to answer, a timer for its
-time. Whatever goes wrong in a task or a timer ends the run with that error.
+Everything here runs on one asyncio loop. Nothing polls: a task waits for a call to be answered, a timer for its time.
+An error in a task or a timer ends the run with that error.
 """
 
 from __future__ import annotations
@@ -13,71 +13,40 @@ from typing import Any, Protocol
 
 from fsm.core import Core
 from fsm.effects import (
-    AbortRollout,
-    ClearRows,
     Completed,
     Effect,
-    FinishStep,
-    StartBackoff,
-    StartRollout,
-    StepClosed,
     Stopped,
-    SyncWeights,
-    TrainChunk,
 )
-from fsm.errors import InvariantBroken, LateAnswer
+from fsm.errors import LateAnswer
 from fsm.events import Begin, Event, GroupFinished, StepFinished
 from fsm.machines.trainer import TrainerState
 
 
 class Carrier(Protocol):
-    """Carries out effects. Each method starts something and returns at once; none applies an event by itself."""
+    """Carries out effects (`runtime.control.pumps.effects`). It starts work, returns at once and applies no event."""
 
-    def start_rollouts(self, starts: Sequence[StartRollout]) -> None:
-        """Those of one event, together."""
-
-    def abort_rollouts(self, aborts: Sequence[AbortRollout]) -> None:
-        """Those of one event, together."""
-
-    def start_backoff(self, backoff: StartBackoff) -> None:
-        """See StartBackoff."""
-
-    def train_chunk(self, chunk: TrainChunk) -> None:
-        """See TrainChunk."""
-
-    def finish_step(self, finish: FinishStep) -> None:
-        """See FinishStep."""
-
-    def sync_weights(self, sync: SyncWeights) -> None:
-        """See SyncWeights."""
-
-    def clear_rows(self, clear: ClearRows) -> None:
-        """See ClearRows."""
-
-    def step_closed(self, closed: StepClosed) -> None:
-        """See StepClosed."""
+    def carry_out(self, effects: Sequence[Effect]) -> None:
+        """The effects of one event."""
 
     def dead_end(self) -> None:
-        """The core can never go on (`Core.can_go_on`); told after every event from then on."""
+        """The core can never continue (`Core.can_go_on`); called after each event from then on."""
 
 
 class Control:
-    """The only one who feeds the core.
-
-    Pumps apply events and use its tasks and timers; what they raise ends the run.
-    """
+    """The only caller of `Core.apply`. Pumps apply events through it; errors of their tasks and timers end the run."""
 
     def __init__(self, core: Core) -> None:
         self.core = core
         self.late_answers = 0
-        """Answers that were refused since their attempt, or the run, was over (D2)."""
+        """Answers that were refused because their attempt, or the run, was over (D2)."""
         self.core_s = 0.0
-        """Seconds of computing in `core.apply`, its observers included."""
-        self.events = 0
+        """CPU seconds of `core.apply`, its observers included."""
         self.progress_s = 0.0
         """When a group last finished or a step closed, on the loop's clock (W2)."""
-        self._interrupted = False
+        self.interrupted = False
+        """The run was asked to end early."""
         self._ended: asyncio.Future[None] | None = None
+        """Done once the run is over; None until it begins."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: set[asyncio.TimerHandle] = set()
         self._group: asyncio.TaskGroup | None = None
@@ -88,8 +57,12 @@ class Control:
         """The run is completed, stopped or interrupted."""
         return self._ended is None or self._ended.done()
 
+    @property
+    def _finishing(self) -> bool:
+        return self.core.state.trainer.status is TrainerState.FINISHING
+
     async def run(self, carrier: Carrier) -> None:
-        """Begin, and return when the run is over. Raises what went wrong in a task or a timer."""
+        """Begin, and return when the run is over. Raises the error of a task or a timer."""
         loop = asyncio.get_running_loop()
         self._ended = loop.create_future()
         self._carrier = carrier
@@ -109,34 +82,25 @@ class Control:
             raise _innermost(failures) from failures
 
     def progressed(self) -> None:
-        """Something has got on that the core knows nothing of: a part of a validation (W2)."""
+        """Work that the core doesn't know of has advanced: a part of a validation (W2)."""
         self.progress_s = asyncio.get_running_loop().time()
 
     def interrupt(self) -> None:
-        """End the run as it stands; the core is not told, so that a checkpoint of it can be resumed.
+        """End the run early; the core is not told, so that a checkpoint of it can be resumed.
 
-        An optimizer step under way is waited for: a checkpoint belongs between two.
+        An optimizer step under way is waited for: a checkpoint belongs between two steps.
         """
-        self._interrupted = True
-        if not self.over and not self._finishing:
-            self._end()
+        self.interrupted = True
+        if not self._finishing:
+            self.end_now()
 
     def end_now(self) -> None:
-        """End it even within an optimizer step: whoever takes it does not answer."""
-        if not self.over:
-            self._end()
-
-    @property
-    def interrupted(self) -> bool:
-        """The run was asked to end early."""
-        return self._interrupted
-
-    @property
-    def _finishing(self) -> bool:
-        return self.core.state.trainer.status is TrainerState.FINISHING
+        """End the run even within an optimizer step, whose trainer may not answer."""
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_result(None)
 
     def apply(self, event: Event) -> bool:
-        """Feed one event and hand out its effects. False where it was refused as late, or the run is over."""
+        """Feed one event and have its effects carried out. False for one that came too late, or after the run."""
         if self.over:
             self.late_answers += 1
             return False
@@ -148,25 +112,27 @@ class Control:
             return False
         finally:
             self.core_s += time.thread_time() - started
-        self.events += 1
         if isinstance(event, GroupFinished | StepFinished):
-            self.progress_s = asyncio.get_running_loop().time()
-        self._hand_out(effects)
-        if not self.core.can_go_on and self._carrier is not None:
+            self.progressed()
+        if any(isinstance(effect, Completed | Stopped) for effect in effects):
+            self.end_now()
+        assert self._carrier is not None, "effects come while the run does"
+        self._carrier.carry_out(effects)
+        if not self.core.can_go_on:
             self._carrier.dead_end()
-        if self._interrupted and not self._finishing:
-            self._end()
+        if self.interrupted and not self._finishing:
+            self.end_now()
         return True
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Run something beside; what it raises ends the run. It is cancelled when the run is over."""
+        """Run a task; its error ends the run. It is cancelled when the run is over."""
         assert self._group is not None, "spawn works while the run does"
         task = self._group.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def later(self, delay_s: float, call: Callable[[], None]) -> asyncio.TimerHandle:
-        """Call something once time has passed; what it raises ends the run. It is not called once the run is over."""
+    def later(self, delay_s: float, call: Callable[[], None]) -> None:
+        """Make a call after a delay, unless the run is over by then; its error ends the run."""
 
         def fire() -> None:
             self._timers.discard(timer)
@@ -175,63 +141,15 @@ class Control:
             try:
                 call()
             except BaseException as error:
-                self._fail(error)
+                if self._ended is not None and not self._ended.done():
+                    self._ended.set_exception(error)
 
         timer = asyncio.get_running_loop().call_later(delay_s, fire)
         self._timers.add(timer)
-        return timer
-
-    def forget(self, timer: asyncio.TimerHandle) -> None:
-        """Cancel a timer of `later`."""
-        timer.cancel()
-        self._timers.discard(timer)
-
-    def _hand_out(self, effects: Sequence[Effect]) -> None:
-        """In the order given; rollouts to start or abort are gathered, since a worker takes them together."""
-        carrier = self._carrier
-        assert carrier is not None, "effects come while the run does"
-        starts: list[StartRollout] = []
-        aborts: list[AbortRollout] = []
-        for effect in effects:
-            match effect:
-                case StartRollout():
-                    starts.append(effect)
-                case AbortRollout():
-                    aborts.append(effect)
-                case TrainChunk():
-                    carrier.train_chunk(effect)
-                case ClearRows():
-                    carrier.clear_rows(effect)
-                case FinishStep():
-                    carrier.finish_step(effect)
-                case StepClosed():
-                    carrier.step_closed(effect)
-                case SyncWeights():
-                    carrier.sync_weights(effect)
-                case StartBackoff():
-                    carrier.start_backoff(effect)
-                case Completed() | Stopped():
-                    self._end()
-                case _:
-                    raise InvariantBroken(f"nobody carries out {effect}")
-        if aborts:
-            carrier.abort_rollouts(aborts)
-        if starts and not self.over:
-            carrier.start_rollouts(starts)
-
-    def _end(self) -> None:
-        assert self._ended is not None
-        if not self._ended.done():
-            self._ended.set_result(None)
-
-    def _fail(self, error: BaseException) -> None:
-        assert self._ended is not None
-        if not self._ended.done():
-            self._ended.set_exception(error)
 
 
 def _innermost(failures: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The error itself where there is just one."""
+    """The error itself if there is just one."""
     error: BaseException = failures
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]

@@ -1,4 +1,4 @@
-"""How a run that failed says why: the first cause, in one line, and the traceback apart for whoever mends it."""
+"""How a failed run gives its reason: the first cause, in one line, and the traceback apart, for a developer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SELF_EXPLANATORY = (
     EvenstepError, DataFailure, TaskError, CheckpointRefused, RequestRefused, UnsupportedModel, PolicyNotFinite,
     MetricsBackendMissing, ModelNotSaved,
 )  # fmt: skip
-"""Errors that say who is to blame and what to do; where they were raised helps nobody."""
+"""Errors that name who is to blame and the remedy, so their traceback is left out."""
 _LINE_MAX = 600
 
 
@@ -27,13 +27,13 @@ class RunFailed(EvenstepError):
     def __init__(self, says: str, traceback: str | None = None, status: Status = "failed") -> None:
         super().__init__(says)
         self.status = status
-        """Stopped, where it was the watchdog (W2)."""
+        """Stopped, where the watchdog ended it (W2)."""
         self.traceback = traceback
-        """For whoever mends it; None where the error says what to do."""
+        """For a developer; None where the error says what to do."""
 
 
 class InterruptedAtStart(EvenstepError):
-    """The run was interrupted before it had begun: nothing was trained, and a checkpoint is as it was."""
+    """The run was interrupted before it had begun: nothing was trained, and a checkpoint is unchanged."""
 
     def __init__(self) -> None:
         super().__init__("interrupted before the run had begun: nothing was trained; it may be started again")
@@ -43,30 +43,25 @@ class InterruptedAtStart(EvenstepError):
 
 
 class RunFailure(NamedTuple):
-    """An error, told."""
+    """An error in words."""
 
     says: str
-    """One line; or what an error that explains itself says."""
+    """One line; all of a self-explanatory error's message."""
     traceback: str | None
     cause: BaseException
-    """What was raised first."""
+    """The error that was raised first."""
 
 
 def failure_of(error: BaseException) -> RunFailure:
-    """What an error says, out of the errors of the actors that it went through."""
-    cause = _cause(error)
+    """The first cause of an error: Ray wraps it once for each actor that it passes through."""
+    from ray.exceptions import RayTaskError
+
+    cause = error
+    while isinstance(cause, RayTaskError) and isinstance(cause.cause, BaseException):
+        cause = cause.cause
     if isinstance(cause, _SELF_EXPLANATORY) and not isinstance(cause, InvariantBroken):
         return RunFailure(str(cause), None, cause)
     says = " ".join(str(cause).split())
     if len(says) > _LINE_MAX:
         says = f"{says[:_LINE_MAX]} …"
     return RunFailure(f"{type(cause).__name__}: {says}", "".join(traceback.format_exception(error)), cause)
-
-
-def _cause(error: BaseException) -> BaseException:
-    """What was raised first: Ray wraps it once for each actor that it goes through."""
-    from ray.exceptions import RayTaskError
-
-    while isinstance(error, RayTaskError) and isinstance(error.cause, BaseException):
-        error = error.cause
-    return error

@@ -1,15 +1,63 @@
-"""What the controller tells the process that started the run, in a stream."""
+"""Between the controller and the process that started the run: the plan, the messages, and who waits how long."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
+from runtime.checkpoints.origin import Origin
+from runtime.checkpoints.resume import ResumePoint
 from runtime.explain.live import Standing
+from runtime.files import Json
+from runtime.settings import Settings
 from runtime.trace.notes import Status
 
-Json = dict[str, Any]
+if TYPE_CHECKING:
+    from runtime.naming import Names  # it imports Ray
+
+
+STEP_SHARE, SAVING_SHARE, CLOSING_SHARE, HEARING_SHARE, TEARDOWN_SHARE = 0.25, 0.3, 0.08, 0.75, 0.2
+"""Parts of `cluster.shutdown_timeout_s`: an optimizer step under way may take STEP_SHARE more; a save may stand still
+for SAVING_SHARE; generation workers have CLOSING_SHARE to end their engines, and reward workers their verifiers; the
+process that started the run waits HEARING_SHARE for news of its end; Ray has TEARDOWN_SHARE to shut down before it is
+killed. Those that follow one another add up to less than the whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What is decided before anything starts."""
+
+    num_prompts: int
+    """Of one epoch."""
+    held_out: int
+    """Prompts of a validation."""
+    origin: Origin
+    """Of the checkpoints that the run writes."""
+    resume: ResumePoint | None
+    """The checkpoint that the run resumes from; None for a new run."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """All that defines a run."""
+
+    settings: Settings
+    names: Names
+    model_directory: Path
+    output: Path
+    start: Start
+
+    @property
+    def snapshot(self) -> Json | None:
+        """The core's snapshot to resume from."""
+        return None if self.start.resume is None else self.start.resume.control
+
+    @property
+    def closing_s(self) -> float:
+        """How long workers have to end what they have started."""
+        return CLOSING_SHARE * self.settings.cluster.shutdown_timeout_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +77,7 @@ class ValidationDone:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something that a person should know."""
+    """One line for the user."""
 
     text: str
 
@@ -40,42 +88,43 @@ class Outcome:
 
     status: Status
     error: str | None
-    """Why it did not complete, the first cause first; None where it completed or was interrupted."""
-    lost: tuple[str, ...]
-    """What the end of the run could not keep, and why."""
-    accuracy_before: float | None
-    accuracy_after: float | None
+    """The first cause; None for a run that completed or was interrupted."""
+    lost: tuple[str, ...] = ()
+    """What could not be saved at the end, and why."""
+    accuracy_before: float | None = None
+    accuracy_after: float | None = None
     """Of a run that completed."""
-    closed: list[dict[str, int]]
-    balance: dict[str, int]
-    """Empty where the controller died and nobody knows it."""
-    rl_s: float
+    closed: list[dict[str, int]] = field(default_factory=list)
+    balance: dict[str, int] = field(default_factory=dict)
+    """Empty if the controller died before it reported it."""
+    rl_s: float = 0.0
     """From the first rollout to the end of the last step."""
-    core_s: float
+    core_s: float = 0.0
     """CPU time of the core and its observers in that time."""
-    controller_cpu_s: float
+    controller_cpu_s: float = 0.0
     """CPU time of the controller's whole process in that time, Ray's threads included."""
-    trace_cpu_s: float
-    """Of these, of the thread that writes the trace."""
-    late_answers: int
-    worker_restarts: int
-    steps_without_tokens: int
-    """Steps, since the run began or was resumed, that overlong filtering left nothing to train on."""
-    trace: Path | None
-    checkpoint: Path | None
+    trace_cpu_s: float = 0.0
+    """The part of it that the thread took which writes the trace."""
+    late_answers: int = 0
+    worker_restarts: int = 0
+    steps_without_tokens: int = 0
+    """Steps, since the run began or resumed, in which overlong filtering left no token to train on."""
+    trace: Path | None = None
+    checkpoint: Path | None = None
     """The last one written."""
-    model: Path | None
+    model: Path | None = None
     """The last weights as a Hugging Face directory; None where they were not saved."""
     traceback: str | None = None
-    """Of the error, for whoever mends it; None where the error says what to do."""
+    """The error's, for a developer; None where the error says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The run is over and saves what it can: its outcome if nothing more came. Told again while saving goes on."""
+    """The run is over and being saved: its outcome if no other message came. Sent again while saving continues."""
 
     outcome: Outcome
 
 
 Message = StepDone | ValidationDone | Notice | Standing | Ending | Outcome
 """The last message of a stream is the Outcome."""
+Listener = Callable[[Message], None]

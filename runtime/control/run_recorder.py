@@ -1,34 +1,31 @@
-"""The records of a run: metrics, and messages to the process that started it."""
+"""The records of a run: metrics, the trace's notes, and messages to the process that started the run."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from fsm.core import AppliedEvent, Core
 from fsm.effects import StepClosed
-from fsm.events import Attempt, DeadEndReached, StallTimeout
+from fsm.events import DeadEndReached, StallTimeout
 from fsm.state import State
-from runtime.control.messages import Json, Message, Notice, StepDone, ValidationDone
+from runtime.control.messages import Listener, Notice, StepDone, ValidationDone
 from runtime.explain.live import Standing, standing_of_core
-from runtime.files.unwritten import FileNotWritten, writing
+from runtime.files import FileNotWritten, Json, writing
 from runtime.groups import Evaluation, GroupReceipt
 from runtime.metrics.accumulator import StepMeter
 from runtime.metrics.writers import Kind, MetricsWriter
 from runtime.trace.notes import (
     AnswerWasLate,
-    AttemptsPlaced,
-    CallBegan,
-    CallEnded,
     Checkpointed,
     NoProgress,
+    Note,
     NotWritten,
     RunEnded,
     Status,
     WorkerDied,
-    WorkerStarted,
     note_of_evaluation,
     note_of_receipt,
 )
@@ -37,18 +34,12 @@ from runtime.training.step_metrics import NOTHING_TRAINED_REMEDY, StepMetrics
 
 
 class RunRecorder:
-    """The Recorder of a real run. It is also the core's observer, once it has been given the core."""
+    """The Recorder of a real run, and the observer of its core, which is set right after construction."""
 
-    def __init__(
-        self,
-        meter: StepMeter,
-        writers: Sequence[MetricsWriter],
-        trace: Trace,
-        send: Callable[[Message], None],
-    ) -> None:
+    def __init__(self, meter: StepMeter, writers: Sequence[MetricsWriter], trace: Trace, send: Listener) -> None:
         self._meter = meter
         self._unmetered: list[tuple[AppliedEvent, State, float]] = []
-        """Transitions that the meter has not seen, with the state after each and the time."""
+        """Transitions that the meter has not seen yet, with the state after each and the time."""
         self._writers = writers
         self._trace = trace
         self._refused: list[MetricsWriter] = []
@@ -70,14 +61,14 @@ class RunRecorder:
         self._said: set[str] = set()
 
     def observe(self, transition: AppliedEvent) -> None:
-        """The core's observer."""
+        """Trace a transition of the core, and keep it for the meter."""
         self._trace.observe(transition, self.core)
         self._unmetered.append((transition, self.core.state, time.monotonic()))
         if isinstance(transition.event, StallTimeout | DeadEndReached):
             self.dump_trace()
 
     def _catch_up(self) -> StepMeter:
-        """The meter, with every transition in it so far. Metering is no part of what the core costs."""
+        """The meter, brought up to date. Metering waits until here so that it is not counted as the core's cost."""
         for transition, state, now_s in self._unmetered:
             self._meter.observe(transition, state, now_s)
         self._unmetered.clear()
@@ -89,64 +80,45 @@ class RunRecorder:
         return self._trace.writing_cpu_s
 
     def received(self, receipt: GroupReceipt) -> None:
-        """See Recorder."""
         self._progress_s = time.monotonic()
         self._catch_up().receive(receipt)
         self._trace.note(note_of_receipt(receipt))
 
-    def placed(self, worker: str, attempts: Sequence[Attempt]) -> None:
-        """See Recorder."""
-        self._trace.note(AttemptsPlaced(worker, tuple(attempts)))
+    def note(self, note: Note) -> None:
+        self._trace.note(note)
 
     def late_answer(self) -> None:
-        """See Recorder."""
         self._catch_up().late_answer()
         self._trace.note(AnswerWasLate())
 
     def worker_busy(self, worker: str, busy_s: float) -> None:
-        """See Recorder."""
         self._catch_up().worker_busy(worker, busy_s)
 
-    def worker_started(self, worker: str) -> None:
-        """See Recorder."""
-        self._trace.note(WorkerStarted(worker))
-
     def worker_lost(self, worker: str, reason: str) -> None:
-        """See Recorder."""
         self.workers_lost += 1
         self._trace.note(WorkerDied(worker, reason))
-        self._send(Notice(f"generation worker {worker} died and is made anew: {reason.splitlines()[0]}"))
-
-    def call_began(self, call: str, number: int) -> None:
-        """See Recorder."""
-        self._trace.note(CallBegan(call, number))
-
-    def call_ended(self, call: str, number: int) -> None:
-        """See Recorder."""
-        self._trace.note(CallEnded(call, number))
+        self._send(Notice(f"generation worker {worker} died and is restarted: {reason.splitlines()[0]}"))
 
     def trained(self, metrics: StepMetrics) -> None:
-        """See Recorder."""
         self._catch_up().trained(metrics)
 
     def nothing_trained(self, step: int, rollouts: int) -> None:
-        """See Recorder. The first is told with what helps; the lines of the steps say which others there are."""
+        """Only the first such step is reported, with a remedy; the lines of the steps show the others."""
         self.steps_without_tokens += 1
         if self.steps_without_tokens == 1:
             self._send(
                 Notice(
                     f"step {step} trained on no token, and the weights stay as they were: all its {rollouts} rollouts "
                     "were cut off by a length limit, and loss_fn.overlong_filtering leaves those out of the loss. "
-                    f"{NOTHING_TRAINED_REMEDY}; loss_fn.stop_after_steps_without_tokens stops a run that goes on so"
+                    f"{NOTHING_TRAINED_REMEDY}; loss_fn.stop_after_steps_without_tokens stops a run after several of "
+                    "them"
                 )
             )
 
     def closed(self, step: StepClosed) -> None:
-        """See Recorder; its record follows when its weights are synced."""
         self._progress_s = time.monotonic()
 
     def synced(self, version: int) -> None:
-        """See Recorder."""
         self.last_close_s = time.monotonic()
         self.flush()
 
@@ -160,7 +132,7 @@ class RunRecorder:
             self._trace.note(record)
 
     def _write(self, kind: Kind, line: Json) -> None:
-        """To every writer. Metrics that the disk refuses are told once, and stop nothing."""
+        """Write to every writer. A disk that refuses metrics is reported once, and stops nothing."""
         for writer in self._writers:
             try:
                 writer.write(kind, line)
@@ -173,28 +145,18 @@ class RunRecorder:
                     self._refused.remove(writer)
 
     def not_written(self, error: FileNotWritten) -> None:
-        """See Recorder."""
         self._send(Notice(str(error)))
         self._trace.note(NotWritten(str(error.path), error.reason))
 
     def finish(self) -> None:
-        """The run is over."""
+        """The run is over: write the records that are left."""
         self._catch_up().close(time.monotonic())
         self.flush()
 
     def evaluated(self, step: int, evaluation: Evaluation) -> None:
-        """See Recorder."""
-        line = {
-            "step": step,
-            "time_s": time.monotonic() - self._began_s,
-            "accuracy": evaluation.accuracy,
-            "mean_reward": evaluation.mean_reward,
-            "rollouts": evaluation.rollouts,
-            "start_weight": evaluation.start_weight,
-            "end_weight": evaluation.end_weight,
-            "without_verdict": evaluation.without_verdict,
-        }
-        self._write("validation", line)
+        keys = ("accuracy", "mean_reward", "rollouts", "start_weight", "end_weight", "without_verdict")
+        values = {key: getattr(evaluation, key) for key in keys}
+        self._write("validation", {"step": step, "time_s": time.monotonic() - self._began_s, **values})
         for notice in evaluation.notices:
             self.said(notice)
         if evaluation.without_verdict:
@@ -208,25 +170,21 @@ class RunRecorder:
         self._trace.note(note_of_evaluation(step, evaluation))
 
     def checkpointed(self, step: int, path: Path) -> None:
-        """See Recorder."""
         self.last_checkpoint, self.last_checkpoint_step = path, step
         self._trace.note(Checkpointed(step, str(path)))
 
     def said(self, text: str) -> None:
-        """See Recorder."""
         if text not in self._said:
             self._said.add(text)
             self._send(Notice(text))
 
     def stalled(self, idle_s: float, waits_for: str) -> None:
-        """See Recorder."""
         self._send(Notice(f"no progress for {idle_s:.0f} s: {waits_for}"))
         self._trace.note(NoProgress(idle_s, waits_for))
         self._dump_once()
 
     def dead_end(self, explanation: str) -> None:
-        """See Recorder."""
-        kept = "stall_watchdog.on_deadlock is warn, so it is kept for a debugger"
+        kept = "stall_watchdog.on_deadlock is warn, so the run is kept for a debugger"
         self._send(Notice(f"{explanation}. {kept}; Ctrl-C ends it"))
         self._trace.note(NoProgress(time.monotonic() - self._progress_s, explanation))
         self._dump_once()
@@ -237,21 +195,14 @@ class RunRecorder:
             self.dump_trace()
 
     def ended(self, status: Status, error: str | None, checkpoint: Path | None, model: Path | None) -> None:
-        """The run has its outcome, and what it leaves is on the disk (W3). Called once, before the trace is closed.
-
-        Args:
-            status: As in the Outcome.
-            error: As in the Outcome: the first cause first.
-            checkpoint: The newest one that was written.
-            model: The directory of the final model.
-        """
+        """Note the run's outcome, whose checkpoint and model are on the disk (W3). Once, before the trace is closed."""
         step = self.core.state.trainer.version
         kept = [None if path is None else str(path) for path in (checkpoint, model)]
         self._ended = RunEnded(status, error, step, *kept)
         self._trace.note(self._ended)
 
     def standing(self) -> Standing:
-        """Where the run stands; writers that serve the latest values are told too."""
+        """Where the run stands now; writers that serve the latest values (Prometheus) get it too."""
         standing = standing_of_core(self.core, self._last_step, time.monotonic() - self._progress_s)
         if self._ended is not None:
             standing = dataclasses.replace(standing, status=self._ended.status, waits_for=self._ended.said)
@@ -261,11 +212,11 @@ class RunRecorder:
         return standing
 
     def recent_trace(self) -> bytes:
-        """The trace's memory and the state as of now, as a trace file has them."""
+        """The trace's memory and the state now, in the form of a trace file."""
         return "".join(self._trace.memory()).encode("ascii")
 
     def dump_trace(self) -> Path | None:
-        """Write the trace's memory to a file beside it, and say where; None where the disk refuses it."""
+        """Write the trace's memory to a file next to the trace; None if the disk refuses it."""
         try:
             with writing(self._trace.path, "its last records stay in memory (evenstep explain --run)"):
                 path = self._trace.dump()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from runtime.checkpoints.checkpoint import looks_whole
-from runtime.checkpoints.names import CHECKPOINTS, list_checkpoints, step_of
+from runtime.checkpoints.checkpoint import CHECKPOINTS, list_checkpoints, looks_whole, step_of
 from runtime.explain.finding import Finding, RunVerdict
 from runtime.explain.situation import Situation
 

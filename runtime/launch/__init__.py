@@ -1,1 +1,17 @@
-"""The process that a user starts: what is looked at before a run, and what drives it."""
+"""The process that a user starts: checks before a run, Ray, and the controller's messages until the run's end.
+
+Start with `run_training` in `run`. This process imports no torch, and imports Ray only after `ray_session` has set its
+environment; `model` and `prompt_lengths` run in another process. Every check belongs before the first actor starts, and
+its message says what to set; every wait for Ray or the controller has a bound.
+
+    preflight       the data, the directory, memory, CPUs and disk
+    prompt_lengths  prompts that are too long (another process)
+    model           the model directory: checked, made, warmed up (another process)
+    run             a run from its settings to its summary
+    ray_session     a private cluster, or one that is joined
+    driving         the controller's messages, and an Outcome even if it dies
+    progress        what a terminal shows
+    machine         free memory and CPUs, and the memory that a run takes
+    processes       process trees and deadlines
+    signals         SIGTERM, SIGHUP, SIGUSR1 and SIGALRM
+"""

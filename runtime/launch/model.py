@@ -1,49 +1,50 @@
-"""The model directory that a run starts from."""
+"""The model directory that a run starts from, checked and prepared. Needs torch: it runs in another process."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from jinja2 import TemplateError
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from runtime.files.unwritten import writing
-from runtime.launch.model_refusals import model_refusals
-from runtime.launch.preflight import Counted
+from runtime.files import writing
+from runtime.generation.config import TorchEngineConfig
+from runtime.generation.on_torch.self_check import check_supported
+from runtime.launch.preflight import Findings
 from runtime.launch.prompt_lengths import count_prompts
-from runtime.launch.stops import look_at_stops
 from runtime.models.directory import ModelDirectoryProblem, UnsupportedModel
 from runtime.models.smollm2 import ModelPackageMissing, smollm2_directory
-from runtime.models.text import model_stop_tokens
+from runtime.models.text import make_codec, model_stop_tokens
 from runtime.models.tiny import character_tokenizer, save_tiny_model, tiny_model, warm_up
 from runtime.models.weights import model_without_memory
 from runtime.settings import SMOLLM2, TINY, Settings
 from runtime.tasks.data import load_task
+from runtime.training.model import check_context, decoder_layers, freeze_all_but_last_layers
 
 
-def prepare(settings: Settings, directory: Path) -> tuple[Counted, Path | None]:
-    """Look at the model, count the prompts, and then prepare the model; None in its place where the run is refused."""
+def prepare(settings: Settings, directory: Path) -> tuple[Findings, Path | None]:
+    """Check the model and count the prompts, then prepare the model; None in its place if the run is refused."""
     try:
         source = source_of(settings)
         tokenizer = tokenizer_of(source)
-        looked_at = [
-            Counted(refusals=model_refusals(settings, skeleton_of(settings, source))),
-            look_at_stops(settings, tokenizer, model_stop_tokens(tokenizer, source)),
+        checked = [
+            Findings(refusals=model_refusals(settings, skeleton_of(settings, source))),
+            check_stops(settings, tokenizer, model_stop_tokens(tokenizer, source)),
             count_prompts(settings, tokenizer),
         ]
     except (ModelPackageMissing, ModelDirectoryProblem, UnsupportedModel) as refused:
-        return Counted(refusals=(str(refused),)), None
-    refusals = tuple(refusal for looked in looked_at for refusal in looked.refusals)
-    notices = tuple(notice for looked in looked_at for notice in looked.notices)
-    return Counted(tuple(dict.fromkeys(refusals)), notices), None if refusals else prepare_model(settings, directory)
+        return Findings(refusals=(str(refused),)), None
+    refusals = tuple(dict.fromkeys(refusal for found in checked for refusal in found.refusals))
+    notices = tuple(notice for found in checked for notice in found.notices)
+    return Findings(refusals, notices), None if refusals else prepare_model(settings, directory)
 
 
 def source_of(settings: Settings) -> Path | None:
-    """The directory that `policy.model_name` names; None for the tiny model, which is made for each run.
-
-    Raises ModelPackageMissing.
-    """
+    """The directory that `policy.model_name` names; None for the tiny model. Raises ModelPackageMissing."""
     name = settings.policy.model_name
     if name == TINY:
         return None
@@ -68,7 +69,7 @@ def tokenizer_of(source: Path | None) -> PreTrainedTokenizerBase:
 def prepare_model(settings: Settings, directory: Path) -> Path:
     """The directory of the model that `policy.model_name` names.
 
-    The tiny one is made and warmed up in `directory`, aside and renamed, so that one which is there is whole, and used.
+    The tiny model is made and warmed up aside and renamed to `directory`: one that exists is whole, and is used.
     Raises FileNotWritten.
     """
     source = source_of(settings)
@@ -91,3 +92,68 @@ def _make_tiny_model(settings: Settings, directory: Path) -> None:
         tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True)
         warm_up(model, tokenizer, load_task(settings.data, "training"), settings.warmup, seed=settings.seed)
         model.save_pretrained(directory)
+
+
+def model_refusals(settings: Settings, model: PreTrainedModel) -> tuple[str, ...]:
+    """Why a model cannot be trained or sampled from. `model` may have no weights; its layers get frozen."""
+    policy, generation = settings.policy, settings.generation
+    checks: list[Callable[[], object]] = [partial(check_context, model, policy.max_total_sequence_length)]
+    if policy.train_last_layers is not None:
+        checks.append(partial(freeze_all_but_last_layers, model, policy.train_last_layers))
+    elif policy.gradient_checkpointing or settings.cluster.num_trainer_ranks > 1:
+        checks.append(partial(decoder_layers, model))
+    if isinstance(generation.engine, TorchEngineConfig):
+        tokens = generation.max_prompt_tokens + generation.max_new_tokens
+        checks.append(partial(check_supported, model, tokens))
+    refusals = []
+    for check in checks:
+        try:
+            check()
+        except ValueError as error:
+            refusals.append(str(error))
+    return tuple(refusals)
+
+
+def check_stops(settings: Settings, tokenizer: PreTrainedTokenizerBase, model_stops: tuple[int, ...]) -> Findings:
+    """Refuse a run without stop tokens; warn if the chat template ends a turn with another token."""
+    stops = {*model_stops, *settings.generation.stop_token_ids}
+    if not stops:
+        return Findings(
+            refusals=(
+                "nothing ends a completion: the tokenizer has no end-of-text token, and neither generation_config.json "
+                "nor config.json has an eos_token_id, so that all would run on to generation.max_new_tokens; set "
+                "generation.stop_token_ids",
+            )
+        )
+    return Findings(notices=(*_ordinary(tokenizer, model_stops), *_other_turn_ends(settings, tokenizer, stops)))
+
+
+def _ordinary(tokenizer: PreTrainedTokenizerBase, model_stops: tuple[int, ...]) -> Iterator[str]:
+    """Stop tokens of the model that occur in text: most likely an eos_token_id that was left at its default."""
+    marked = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
+    for token in model_stops:
+        if token not in marked and token < len(tokenizer):
+            yield (
+                f"eos_token_id in generation_config.json or config.json names {token}, which is the ordinary token "
+                f"{tokenizer.convert_ids_to_tokens(token)!r} of the tokenizer: a completion ends with the first of "
+                "them; correct eos_token_id there if that is not intended"
+            )
+
+
+def _other_turn_ends(settings: Settings, tokenizer: PreTrainedTokenizerBase, stops: set[int]) -> Iterator[str]:
+    if not settings.data.chat or tokenizer.chat_template is None:
+        return
+    try:
+        after = make_codec(tokenizer, settings.data).after_an_answer()
+    except TemplateError as error:
+        yield f"the chat template does not render an answer ({error}), so it is not known what ends a turn"
+        return
+    if not after or not stops.isdisjoint(after):
+        return
+    marked = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
+    end = next((token for token in after if token in marked), after[0])
+    yield (
+        f"the chat template ends an answer with {tokenizer.convert_ids_to_tokens(end)!r} (token {end}), and the stop "
+        f"tokens are {sorted(stops)}: a model that ends its turns so would run on to generation.max_new_tokens; "
+        f"set generation.stop_token_ids to [{end}]"
+    )

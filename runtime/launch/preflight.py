@@ -1,8 +1,8 @@
 """Checks before any actor starts. Each problem is a string that says what is wrong, why it matters, and the remedy.
 
-What is looked at: the model directory, the data and its verifier, the output directory, memory, CPUs and disk.
+Checked are the model directory, the data and its verifier, the output directory, memory, CPUs and disk.
 
-The estimate of memory is what the configuration comes to at its fullest, with nothing on top. Per process:
+The memory estimate is the sum of these parts at the configuration's maximum, per process:
 
     torch and the interpreter   200 MB; Ray itself 400 MB, a reward worker 100 MB, a process of its verdicts 20 MB
     trainer                     16 bytes a parameter (weights, gradients and two moments in float32), 4 where only
@@ -13,9 +13,9 @@ The estimate of memory is what the configuration comes to at its fullest, with n
     TransferQueue               a process like a trainer's each for its keeper, its controller and each storage unit
     collective weight sync      a copy of the weights, as they are sent, at the trainer and at every generation worker
 
-Activations, fragmentation and what frameworks take for themselves come on top and are left out: what is refused
-here has no chance, what passes may still run out. Ray's CPUs are logical, so actors may outnumber cores; threads of
-one process may not.
+Activations, fragmentation and the overhead of frameworks are left out: a run that is refused here has no chance, and
+one that passes may still run out of memory. Ray's CPUs are logical, so actors may outnumber cores; threads of one
+process may not.
 """
 
 from __future__ import annotations
@@ -27,17 +27,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from runtime.checkpoints.names import CHECKPOINTS
+from runtime.actors.reward_worker import pool_size, verdict_threads
+from runtime.checkpoints.checkpoint import CHECKPOINTS
+from runtime.generation.config import TorchEngineConfig
 from runtime.launch.machine import Machine, this_machine
 from runtime.metrics.writers import METRICS_FILE
-from runtime.models.directory import TINY, ModelDirectoryProblem, ModelSize, inspect_model
-from runtime.output.starting import CONFIG, MODEL, RUN, resume_problems, start_problems
+from runtime.models.directory import SMOLLM2 as SMOLLM2_SIZE
+from runtime.models.directory import TINY as TINY_SIZE
+from runtime.models.directory import ModelDirectoryProblem, ModelSize, inspect_model
+from runtime.output.directory import CONFIG, MODEL, RUN, resume_problems, start_problems
 from runtime.settings import (
+    SMOLLM2,
+    TINY,
     CollectiveSyncConfig,
-    DataPlaneConfig,
     Settings,
     TransferQueuePlaneConfig,
-    WeightSyncConfig,
 )
 from runtime.tasks.base import DataFailure, JudgedTask, TaskError
 from runtime.tasks.config import DataConfig, JsonlTaskConfig
@@ -46,134 +50,62 @@ from runtime.tasks.jsonl import say_split
 from runtime.tasks.split import Split
 from runtime.tasks.verdicts.tryout import Trial, try_judge
 
+Tell = Callable[[str], None]
 INTERPRETER_BYTES, RAY_BYTES, REWARD_WORKER_BYTES = 200_000_000, 400_000_000, 100_000_000
 VERDICT_PROCESS_BYTES = 20_000_000
 _GIB = 2**30
 _FILES, _FOLDERS = (CONFIG, RUN, METRICS_FILE, "plot.png"), (CHECKPOINTS, MODEL, "tensorboard", "wandb")
-"""Names in a run's directory that it writes to."""
+"""Files and folders in a run's directory that the run writes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
-    """What a run asks of this machine."""
-
-    generation_workers: int
-    worker_threads: int
-    worker_sequences: int
-    """Decoded at a time by one worker."""
-    worker_bytes_per_value: int
-    """4 for float32, 2 for bfloat16."""
-    tokens_per_sequence: int
-    """Prompt and completion at their longest."""
-    trainer_ranks: int
-    trainer_threads: int
-    microbatch_tokens: int
-    """The largest microbatch: the configured one, or a whole step where that is less."""
-    trains_all_layers: bool
-    keeps_reference: bool
-    reward_workers: int
-    object_store_bytes: int
-    verdict_processes: int = 0
-    """Of all reward workers."""
-    queue_processes: int = 0
-    """Of TransferQueue."""
-    sent_bytes_per_value: int = 0
-    """What the collective weight sync keeps a copy of the weights in, at either end; 0 where it is not used."""
-    checkpoints: int = 0
-    """How many are on the disk at a time, the one being written included."""
-    on_gpu: bool = False
-    """Trainer and workers keep their arrays on GPUs, so that they are left out."""
-
-
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """What counting the prompts has shown (`runtime.launch.prompt_lengths`)."""
+class Findings:
+    """What a check of model or prompts has found."""
 
     refusals: tuple[str, ...] = ()
     """Why the run cannot start."""
     notices: tuple[str, ...] = ()
 
 
-def needs_of(settings: Settings) -> Needs | None:
-    """What the settings ask of this machine; None for a run on a cluster that is there already."""
-    cluster, engine, checkpointing = settings.cluster, settings.generation.engine, settings.checkpointing
-    if cluster.address is not None:
-        return None
-    torch_engine = engine.name == "torch"
-    tokens_per_sequence = settings.generation.max_prompt_tokens + settings.generation.max_new_tokens
-    step_tokens = settings.grpo.num_prompts_per_step * settings.grpo.num_generations_per_prompt * tokens_per_sequence
-    return Needs(
-        generation_workers=cluster.num_generation_workers,
-        worker_threads=engine.threads if engine.name == "torch" else 1,
-        worker_sequences=engine.max_batch_sequences if torch_engine else 0,
-        worker_bytes_per_value=4 if engine.precision == "float32" else 2,
-        tokens_per_sequence=tokens_per_sequence,
-        trainer_ranks=cluster.num_trainer_ranks,
-        trainer_threads=settings.policy.threads,
-        microbatch_tokens=min(settings.policy.train_microbatch_tokens, step_tokens),
-        trains_all_layers=settings.policy.train_last_layers is None,
-        keeps_reference=settings.loss_fn.reference_policy_kl_penalty > 0,
-        reward_workers=cluster.num_reward_workers,
-        object_store_bytes=cluster.object_store_memory,
-        verdict_processes=cluster.num_reward_workers * cluster.reward_processes * judged(settings.data),
-        queue_processes=_queue_processes(settings.data_plane),
-        sent_bytes_per_value=_sent_bytes_per_value(settings.weight_sync),
-        checkpoints=checkpointing.keep + 1 if checkpointing.enabled else 0,
-        on_gpu=cluster.trainer_device == "cuda",
-    )
-
-
-def _queue_processes(plane: DataPlaneConfig) -> int:
-    return 2 + plane.num_storage_units if isinstance(plane, TransferQueuePlaneConfig) else 0
-
-
-def _sent_bytes_per_value(sync: WeightSyncConfig) -> int:
-    if not isinstance(sync, CollectiveSyncConfig):
-        return 0
-    return 4 if sync.dtype == "float32" else 2
-
-
 def preflight(
-    *,
-    data: DataConfig,
-    model: Path | ModelSize,
+    settings: Settings,
     output: Path,
+    *,
     resume: bool,
-    needs: Needs | None,
     machine: Machine | None = None,
-    verdict_threads: int = 1,
-    tell: Callable[[str], None] = lambda text: None,
+    tell: Tell = lambda text: None,
 ) -> list[str]:
-    """Every problem found; an empty list where all is well.
+    """Every problem found.
 
     Args:
-        data: The `data` block. Both splits are loaded, and the verifier is tried on one answer of each.
-        model: The policy's directory; its size where the package makes or converts the model.
-        output: The run's own directory.
-        resume: The run goes on in `output`.
-        needs: None for a run on other machines than this: its memory and CPUs are not looked at.
+        settings: Both splits of the data are loaded, and the verifier is tried on one answer of each. Memory, CPUs and
+            disk are not checked for a run that joins a cluster.
+        output: The run's directory.
+        resume: The run in `output` is resumed.
         machine: None for this one.
-        verdict_threads: Verdicts that a process will make at the same time.
-        tell: Is told what a user should know, and what takes long.
+        tell: Gets what a user should know, and what takes long.
     """
-    problems = [*data_problems(data, verdict_threads, tell), *output_problems(output, resume=resume)]
-    size = TINY
+    cluster, name = settings.cluster, settings.policy.model_name
+    threads = verdict_threads(settings.data, cluster.reward_threads, cluster.reward_processes)
+    threads_of_a_process = pool_size(threads, cluster.reward_processes).threads
+    problems = data_problems(settings.data, threads_of_a_process, tell)
+    problems += output_problems(output, resume=resume)
+    size = TINY_SIZE
     try:
-        size = inspect_model(model) if isinstance(model, Path) else model
+        size = {TINY: TINY_SIZE, SMOLLM2: SMOLLM2_SIZE}.get(name) or inspect_model(Path(name))
     except ModelDirectoryProblem as problem:
         problems.append(str(problem))
-    if needs is not None:
-        problems += machine_problems(needs, size, machine or this_machine())
-        problems += disk_problems(needs, size, output)
+    if cluster.address is None:
+        problems += machine_problems(settings, size, machine or this_machine())
+        problems += disk_problems(settings, size, output)
     return problems
 
 
-def data_problems(data: DataConfig, threads: int = 1, tell: Callable[[str], None] = lambda text: None) -> list[str]:
-    """A task, a line, an option or a verifier that is wrong, with file and line where there are some.
+def data_problems(data: DataConfig, threads: int = 1, tell: Tell = lambda text: None) -> list[str]:
+    """A task, a line, an option or a verifier that is wrong, with its file and line if it has them.
 
-    A verifier of users or of a package is tried in a process of its own, as one of `threads`: nothing that it does
-    harms this one. `tell` is told if that takes long, what is held out of a file, and what a verifier that fails has
-    printed.
+    A verifier of a user or a package is tried in a separate process, in one of `threads`, where it can't harm this one.
+    `tell` gets a line if that takes long, the number of lines held out, and the output of a verifier that fails.
     """
     splits: tuple[Split, ...] = ("training", "validation") if data.validation_size else ("training",)
     problems: list[str] = []
@@ -193,7 +125,7 @@ def data_problems(data: DataConfig, threads: int = 1, tell: Callable[[str], None
             if isinstance(task, JudgedTask) and reference is not None:
                 trials.append(Trial(task, 0, reference))
     if problems:
-        return list(dict.fromkeys(problems))  # what both splits share is wrong once
+        return list(dict.fromkeys(problems))  # a problem that both splits share is listed once
     if isinstance(data.task, JsonlTaskConfig):
         tell(say_split(data.task, data))
     problem = try_judge(trials, threads, tell) if trials else None
@@ -201,10 +133,10 @@ def data_problems(data: DataConfig, threads: int = 1, tell: Callable[[str], None
 
 
 def output_problems(output: Path, *, resume: bool) -> Iterator[str]:
-    """A directory that cannot be written, that holds something else, or whose run cannot be gone on with."""
+    """A directory that cannot be written, that holds other files, or whose run cannot be resumed."""
     if not output.exists():
         if resume:
-            yield f"{output} does not exist: there is nothing to resume; name the directory of the run, or start anew"
+            yield f"{output} does not exist: there is nothing to resume; name the run's directory, or start a new run"
             return
         parent = next(parent for parent in output.absolute().parents if parent.exists())
         if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
@@ -224,7 +156,7 @@ def output_problems(output: Path, *, resume: bool) -> Iterator[str]:
 
 
 def _refused_names(output: Path) -> Iterator[str]:
-    """What lies in the run's directory under a name that it would write to, and can't be written to."""
+    """Files and folders in the run's directory that the run would write to and can't."""
     for name in _FILES:
         path = output / name
         if path.exists() and not path.is_file():
@@ -240,18 +172,19 @@ def _refused_names(output: Path) -> Iterator[str]:
             )
 
 
-def machine_problems(needs: Needs, size: ModelSize, machine: Machine) -> Iterator[str]:
+def machine_problems(settings: Settings, size: ModelSize, machine: Machine) -> Iterator[str]:
     """Too little memory, or more threads in one process than there are CPUs."""
+    engine = settings.generation.engine
     for key, threads in (
-        ("policy.threads", needs.trainer_threads),
-        ("generation.engine.threads", needs.worker_threads),
+        ("policy.threads", settings.policy.threads),
+        ("generation.engine.threads", engine.threads if isinstance(engine, TorchEngineConfig) else 1),
     ):
         if threads > machine.cpus:
             yield (
                 f"{key} is {threads}, and this process may use {machine.cpus} CPUs: threads that share a core wait "
                 f"for one another, which makes small models many times slower; set it to {machine.cpus} or less"
             )
-    parts = memory_parts(needs, size)
+    parts = memory_parts(settings, size)
     needed = sum(parts.values())
     if machine.memory_bytes is not None and needed > machine.memory_bytes:
         listed = ", ".join(f"{what} {part / _GIB:.2f}" for what, part in parts.items())
@@ -262,35 +195,47 @@ def machine_problems(needs: Needs, size: ModelSize, machine: Machine) -> Iterato
         )
 
 
-def memory_parts(needs: Needs, size: ModelSize) -> dict[str, int]:
-    """Bytes that the run needs, by what for."""
-    bytes_per_parameter = (16 if needs.trains_all_layers else 4) + 4 * needs.keeps_reference
-    logits = 8 * needs.microbatch_tokens * size.vocabulary
-    trainer = bytes_per_parameter * size.parameters + needs.trainer_ranks * logits
-    cached_values = 2 * size.layers * size.key_value_width * needs.worker_sequences * needs.tokens_per_sequence
-    worker = needs.worker_bytes_per_value * (size.parameters + cached_values)
-    arrays = not needs.on_gpu
-    sent = needs.sent_bytes_per_value * size.parameters
+def memory_parts(settings: Settings, size: ModelSize) -> dict[str, int]:
+    """Bytes that the run needs, by part."""
+    cluster, policy, grpo = settings.cluster, settings.policy, settings.grpo
+    generation, plane, sync = settings.generation, settings.data_plane, settings.weight_sync
+    engine, workers = generation.engine, cluster.num_generation_workers
+    arrays = cluster.trainer_device != "cuda"  # those on GPUs are not counted
+    sequence_tokens = generation.max_prompt_tokens + generation.max_new_tokens
+    step_tokens = grpo.num_prompts_per_step * grpo.num_generations_per_prompt * sequence_tokens
+    keeps_reference = settings.loss_fn.reference_policy_kl_penalty > 0
+    bytes_per_parameter = (16 if policy.train_last_layers is None else 4) + 4 * keeps_reference
+    logits = 8 * min(policy.train_microbatch_tokens, step_tokens) * size.vocabulary
+    trainer = bytes_per_parameter * size.parameters + cluster.num_trainer_ranks * logits
+    sequences = engine.max_batch_sequences if isinstance(engine, TorchEngineConfig) else 0
+    cached_values = 2 * size.layers * size.key_value_width * sequences * sequence_tokens
+    worker = (4 if engine.precision == "float32" else 2) * (size.parameters + cached_values)
+    verdict_processes = cluster.num_reward_workers * cluster.reward_processes * judged(settings.data)
+    queue_processes = 2 + plane.num_storage_units if isinstance(plane, TransferQueuePlaneConfig) else 0
+    collective = isinstance(sync, CollectiveSyncConfig)
+    copy = (4 if sync.dtype == "float32" else 2) * size.parameters if collective else 0
     parts = {
         "Ray": RAY_BYTES,
-        "object store": needs.object_store_bytes,
-        "trainer": needs.trainer_ranks * INTERPRETER_BYTES + arrays * trainer,
-        "generation workers": needs.generation_workers * (INTERPRETER_BYTES + arrays * worker),
-        "reward workers": needs.reward_workers * REWARD_WORKER_BYTES + needs.verdict_processes * VERDICT_PROCESS_BYTES,
-        "TransferQueue": needs.queue_processes * INTERPRETER_BYTES,
-        "collective weight sync": (1 + needs.generation_workers) * sent,
+        "object store": cluster.object_store_memory,
+        "trainer": cluster.num_trainer_ranks * INTERPRETER_BYTES + arrays * trainer,
+        "generation workers": workers * (INTERPRETER_BYTES + arrays * worker),
+        "reward workers": cluster.num_reward_workers * REWARD_WORKER_BYTES + verdict_processes * VERDICT_PROCESS_BYTES,
+        "TransferQueue": queue_processes * INTERPRETER_BYTES,
+        "collective weight sync": (1 + workers) * copy,
     }
     return {what: part for what, part in parts.items() if part}
 
 
-def disk_problems(needs: Needs, size: ModelSize, output: Path) -> Iterator[str]:
+def disk_problems(settings: Settings, size: ModelSize, output: Path) -> Iterator[str]:
     """Too little disk for the checkpoints: 12 bytes a parameter each (weights and two moments in float32)."""
-    needed = 12 * size.parameters * needs.checkpoints
+    checkpointing = settings.checkpointing
+    checkpoints = checkpointing.keep + 1 if checkpointing.enabled else 0  # one more is being written
+    needed = 12 * size.parameters * checkpoints
     place = next(place for place in (output.absolute(), *output.absolute().parents) if place.exists())
     free = shutil.disk_usage(place).free
     if needed > free:
         yield (
-            f"{needs.checkpoints} checkpoints need about {needed / _GIB:.2f} GiB, and the disk of {place} has "
+            f"{checkpoints} checkpoints need about {needed / _GIB:.2f} GiB, and the disk of {place} has "
             f"{free / _GIB:.2f} GiB free: the run would end at the first that does not fit; lower "
             "checkpointing.keep, or name another output directory"
         )

@@ -1,4 +1,4 @@
-"""Processes and calls that must be over within a time, whatever they wait for."""
+"""Process trees, from /proc, and calls and processes that must end before a deadline."""
 
 from __future__ import annotations
 
@@ -6,37 +6,38 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from runtime.launch.memory import process_tree
-
+PROC = Path("/proc")
 _LOOK_S = 0.05
 
 
 class Process(NamedTuple):
-    """A process that is not mistaken for a later one of the same number."""
+    """A process, told apart from a later one with the same number."""
 
     pid: int
     started: str
-    """Clock ticks between the start of the machine and that of the process."""
+    """Clock ticks from the start of the machine to the start of the process."""
+
+
+def process_tree(pid: int) -> list[int]:
+    """A process and its descendants."""
+    children: dict[int, list[int]] = {}
+    for entry in PROC.iterdir():
+        if entry.name.isdigit() and (fields := _stat(int(entry.name))):
+            children.setdefault(int(fields[1]), []).append(int(entry.name))
+    tree = [pid]
+    for each in tree:
+        tree.extend(children.get(each, ()))
+    return tree
 
 
 def descendants() -> list[Process]:
     """All processes below this one, now."""
     return [process for pid in process_tree(os.getpid())[1:] if (process := _process(pid)) is not None]
-
-
-def _process(pid: int) -> Process | None:
-    """None where it has ended; a zombie has."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    fields = stat[stat.rindex(")") + 2 :].split()
-    return None if fields[0] in "ZX" else Process(pid, fields[19])
 
 
 def end_all(processes: Sequence[Process], grace_s: float) -> list[Process]:
@@ -47,61 +48,38 @@ def end_all(processes: Sequence[Process], grace_s: float) -> list[Process]:
         time.sleep(_LOOK_S)
         left = _alive(left)
     for process in left:
-        try:
+        with suppress(ProcessLookupError):  # it has just ended by itself
             os.kill(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue  # it has just ended by itself
     return left
+
+
+def within(seconds: float, call: Callable[[], object]) -> bool:
+    """Make a call that may never return; says whether it returned before the deadline. Its errors are dropped."""
+
+    def quietly() -> None:
+        with suppress(Exception):
+            call()
+
+    thread = threading.Thread(target=quietly, name="bounded call", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return not thread.is_alive()
 
 
 def _alive(processes: Sequence[Process]) -> list[Process]:
     return [process for process in processes if _process(process.pid) == process]
 
 
-def within(seconds: float, call: Callable[[], object]) -> bool:
-    """Call something that may never return; whether it did within the time. What it raises is nobody's: it is over."""
-    thread = threading.Thread(target=_quietly, args=(call,), name="bounded call", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    return not thread.is_alive()
+def _process(pid: int) -> Process | None:
+    """None for a process that has ended, a zombie included."""
+    fields = _stat(pid)
+    return None if fields is None or fields[0] in "ZX" else Process(pid, fields[19])
 
 
-def _quietly(call: Callable[[], object]) -> None:
+def _stat(pid: int) -> list[str] | None:
+    """State, parent and the following fields of /proc/PID/stat; None for a process that has ended."""
     try:
-        call()
-    except Exception:
-        return
-
-
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-    """What takes a moment and must not be cut short: interrupts by signals are dropped meanwhile."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
-def interrupts_by_signals() -> Iterator[None]:
-    """What schedulers and closing terminals send ends a run as Ctrl-C does. Signals belong to the main thread."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    heard = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN]
-    before = {number: signal.signal(number, interrupt) for number in heard}  # nohup has SIGHUP ignored
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        stat = (PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    return stat[stat.rindex(")") + 2 :].split()  # the name before the bracket may hold anything

@@ -1,23 +1,22 @@
-"""What a person sees while a run goes on: one line a step; on a terminal, where the run stands."""
+"""What a user sees during a run: one line a step; on a terminal, also where the run stands."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from runtime.control.messages import Json, Message, Notice, StepDone, ValidationDone
+from runtime.control.messages import Listener, Message, Notice, StepDone, ValidationDone
 from runtime.explain.live import Standing, live_view
-
-Listener = Callable[[Message], None]
+from runtime.files import Json
 
 
 @contextmanager
 def open_progress(console: Console, max_steps: int | None) -> Iterator[Listener]:
-    """A listener that shows what it is told."""
+    """A listener that prints messages."""
     if not console.is_terminal:
         yield lambda message: _print(console, message, max_steps)
         return

@@ -1,4 +1,4 @@
-"""Prompts that are there from the start are counted in tokens, before the run spends anything on them."""
+"""Prompts of a list are counted in tokens before the run starts, so that too long ones are known."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 from transformers import PreTrainedTokenizerBase
 
-from runtime.launch.preflight import Counted
+from runtime.launch.preflight import Findings
 from runtime.models.text import TextCodec, make_codec
 from runtime.settings import Settings
 from runtime.tasks.base import Task, TaskError
 from runtime.tasks.data import load_task
 
 NAMED = 3
-"""How many of the prompts that are too long are named."""
+"""How many too long prompts a message names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +22,11 @@ class _Long:
     tokens: int
 
 
-def count_prompts(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Counted:
+def count_prompts(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Findings:
     """Count every listed prompt, templates included, against `generation.max_prompt_tokens`.
 
-    Prompts of training that are too long are data failures, of which `max_skipped_prompts` may occur in a run (L7); a
-    validation skips none. Prompts that are drawn as the run goes on are left to it.
+    Training prompts that are too long are data failures, of which `max_skipped_prompts` may occur in a run (L7); a
+    validation skips none. Tasks that draw their prompts during the run are not counted.
     """
     try:
         codec = make_codec(tokenizer, settings.data)
@@ -35,12 +35,10 @@ def count_prompts(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Cou
         long_training = _too_long(training, codec, settings.generation.max_prompt_tokens)
         long_held_out = [] if held_out is None else _too_long(held_out, codec, settings.generation.max_prompt_tokens)
     except TaskError as error:
-        return Counted(refusals=(str(error),))
+        return Findings(refusals=(str(error),))
     refusals, notices = [], []
-    skipped, budget = (
-        len(long_training) * settings.grpo.max_num_epochs,
-        settings.async_rl.rollout_failure.max_skipped_prompts,
-    )
+    skipped = len(long_training) * settings.grpo.max_num_epochs
+    budget = settings.async_rl.rollout_failure.max_skipped_prompts
     if skipped > budget:
         refused = _refusal("training", long_training, training.num_prompts, settings)
         refusals.append(
@@ -53,11 +51,11 @@ def count_prompts(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Cou
         )
     if held_out is not None and long_held_out:
         refusals.append(_refusal("validation", long_held_out, held_out.num_prompts, settings))
-    return Counted(tuple(refusals), tuple(notices))
+    return Findings(tuple(refusals), tuple(notices))
 
 
 def _too_long(task: Task, codec: TextCodec, limit: int) -> list[_Long]:
-    """The longest first; none of a task whose items are drawn."""
+    """Too long prompts, the longest first; none for a task that draws its items."""
     if not task.is_listed:
         return []
     counted = [(index, len(codec.encode_prompt(task.prompt(index)))) for index in range(task.num_prompts)]

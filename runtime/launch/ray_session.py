@@ -1,4 +1,4 @@
-"""Ray for one run: a private cluster on the loopback, or one that is there already."""
+"""Ray for one run: a private cluster on the loopback, or an existing one that the run joins."""
 
 from __future__ import annotations
 
@@ -14,40 +14,37 @@ from pathlib import Path
 
 from fsm.errors import ConfigError
 from runtime.control.failures import RunFailed
-from runtime.control.saving import CLOSING_SHARE, TEARDOWN_SHARE
+from runtime.control.messages import CLOSING_SHARE, TEARDOWN_SHARE
 from runtime.launch.processes import Process, descendants, end_all, within
 from runtime.settings import Settings
 
 PROCESS_ENVIRONMENT = {
-    "OMP_NUM_THREADS": "1",  # several processes share the cores: threads beside them make each many times slower
+    "OMP_NUM_THREADS": "1",  # several processes share the cores, and more threads would make each many times slower
     "TOKENIZERS_PARALLELISM": "false",
     "HF_HUB_OFFLINE": "1",
     "TQ_NUM_THREADS": "1",  # TransferQueue sets torch's threads, 8 of them, whenever it puts or gets
 }
-"""What every process of a run has in its environment, unless the user has set it otherwise."""
-
+"""The environment of every process of a run; what the user has set stays."""
 _PRIVATE_ENVIRONMENT = {
-    "RAY_AUTH_MODE": "disabled",  # nobody but this machine can reach it
+    "RAY_AUTH_MODE": "disabled",  # only this machine can reach it
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # Ray's name for: this node's address is the loopback
-    "RAY_worker_niceness": "0",  # Ray's 15 would let anything else on this machine go first
+    "RAY_worker_niceness": "0",  # Ray's default, 15, would let every other process go first
     "RAY_USAGE_STATS_ENABLED": "0",
     # Ray's record of every call is for its dashboard, and costs the controller a fifth of its time.
     "RAY_task_events_report_interval_ms": "0",
     "RAY_enable_metrics_collection": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
-
-
 STARTS = 3
-"""How often a private cluster is started that does not come up."""
+"""Tries to start a private cluster."""
 
 
 @contextmanager
 def ray_session(settings: Settings) -> Iterator[None]:
-    """Connect, and leave nothing behind: no process and no file of a private cluster, whatever its processes do (W3).
+    """Connect, and leave nothing behind: no process and no file of a private cluster, even if its processes hang (W3).
 
     Raises ConfigError for a cluster that can't be joined, and RunFailed for a private one that does not come up.
-    Ray is imported here, after its environment is set: some of it is read when it is imported.
+    Ray is imported here, after its environment is set: it reads some of it at its import.
     """
     cluster = settings.cluster
     for name, value in PROCESS_ENVIRONMENT.items():
@@ -94,9 +91,9 @@ def ray_session(settings: Settings) -> Iterator[None]:
 
 
 def _start_cluster(settings: Settings, cpus: int, directory: Path, others: set[Process]) -> None:
-    """A private cluster. Raises RunFailed where none starts, STARTS times in a row.
+    """Start a private cluster. Raises RunFailed after STARTS failures in a row.
 
-    Ray gives a node 30 s, which a busy machine may not have. `others` are this process's children of before.
+    Ray gives a node 30 s, which may be too short on a busy machine. `others` are older children of this process.
     """
     import ray
 
@@ -112,7 +109,7 @@ def _start_cluster(settings: Settings, cpus: int, directory: Path, others: set[P
                 logging_level=logging.WARNING,
                 _temp_dir=str(directory),
             )
-        except Exception as error:  # Ray raises no narrower one
+        except Exception as error:  # Ray raises nothing narrower
             _shut_down(TEARDOWN_SHARE * cluster.shutdown_timeout_s)
             end_all([process for process in descendants() if process not in others], 0.0)
             if start == STARTS:
@@ -125,7 +122,7 @@ def _start_cluster(settings: Settings, cpus: int, directory: Path, others: set[P
 
 
 def _shut_down(timeout_s: float) -> None:
-    """Disconnect; a raylet or GCS that does not answer would hold up `ray.shutdown`, now and at the exit, for ever."""
+    """Disconnect, within a deadline: with a raylet or GCS that hangs, `ray.shutdown` never returns, now or at exit."""
     import ray
 
     if not within(timeout_s, ray.shutdown):

@@ -1,9 +1,14 @@
-"""A run from its settings to its summary, in the process that was asked for it."""
+"""A run from its settings to its summary, in the process that a user starts.
+
+`run_training` is the whole of it: `decide_start` refuses what cannot run, `run_on_ray` takes the output directory,
+prepares the model and drives the controller, and `summary_of` sums up the Outcome. Ray, and modules that need it, are
+imported late: after `ray_session` has set its environment.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,36 +16,31 @@ from typing import Any
 
 from fsm.errors import ConfigError
 from fsm.state import Limits
-from runtime.actors.reward_worker import pool_size, verdict_threads
-from runtime.checkpoints.origin import Origin, origin_of
-from runtime.checkpoints.resume import ResumePoint, ResumeRequest, find_resume_point
+from runtime.checkpoints.origin import origin_of
+from runtime.checkpoints.resume import ResumeRequest, find_resume_point
 from runtime.control.failures import InterruptedAtStart, RunFailed, failure_of
-from runtime.control.messages import Message, Notice, Outcome
-from runtime.files.unwritten import FileNotWritten, writing
+from runtime.control.messages import Listener, Notice, Outcome, RunPlan, Start
+from runtime.files import FileNotWritten, writing
 from runtime.generation.config import VllmEngineConfig
 from runtime.generation.engine import RequestRefused
 from runtime.generation.on_vllm.setup import VllmMissing, check_validation, check_vllm_installed
-from runtime.launch.in_time import set_up_in_time
-from runtime.launch.memory import PeakMemory
-from runtime.launch.preflight import Counted, needs_of, preflight
-from runtime.launch.processes import interrupts_by_signals
+from runtime.launch.machine import PeakMemory
+from runtime.launch.preflight import Findings, Tell, preflight
 from runtime.launch.ray_session import ray_session
+from runtime.launch.signals import interrupts_by_signals, set_up_in_time
 from runtime.metrics.plot import plot_run
 from runtime.metrics.writers import METRICS_FILE, missing_backends
-from runtime.models.directory import SMOLLM2 as SMOLLM2_SIZE
-from runtime.models.directory import TINY as TINY_SIZE
 from runtime.models.directory import ModelDirectoryProblem
-from runtime.output.starting import alone_in, initial_model_of, new_run_id, starting_in, write_config, write_run_id
-from runtime.output.summary import Summary, make_summary
-from runtime.settings import SMOLLM2, TINY, Settings, TransferQueuePlaneConfig
+from runtime.output.directory import alone_in, initial_model_of, new_run_id, starting_in, write_config, write_run_id
+from runtime.output.summary import Summary
+from runtime.settings import TINY, Settings, TransferQueuePlaneConfig
 from runtime.tasks.base import TaskError
 from runtime.tasks.config import JsonlTaskConfig, ReasoningGymTaskConfig
 from runtime.tasks.data import load_task
 from runtime.transport.transfer_queue.installed import TransferQueueMissing, check_transfer_queue_installed
 
-Listener = Callable[[Message], None]
 TRACEBACK_FILE = "traceback.txt"
-"""What an error that explains nothing leaves in a run's directory."""
+"""In a run's directory: the traceback of an error that does not explain itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +50,10 @@ class RunResult:
     outcome: Outcome
     summary: Summary
     places: dict[str, Path]
-    """Where its files are."""
+    """Where its files are, the most wanted last."""
 
     def as_json(self) -> dict[str, Any]:
-        """The summary, and what the controller says of its own cost and of what went wrong."""
+        """The summary, the controller's cost, and what went wrong."""
         outcome = self.outcome
         return {
             **self.summary,
@@ -70,101 +70,12 @@ class RunResult:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
-    """What is decided of a run before anything starts."""
-
-    num_prompts: int
-    """Of one epoch."""
-    held_out: int
-    """Prompts of a validation."""
-    origin: Origin
-    """Of the checkpoints that the run writes."""
-    resume: ResumePoint | None
-    """Where it goes on from; None for a new run."""
-
-
-def check_run(
-    settings: Settings, output: Path, *, resume: bool, tell: Callable[[str], None] = lambda text: None
-) -> tuple[int, int]:
-    """Refuse what cannot run before any actor starts. Returns the numbers of training and held-out prompts.
-
-    `tell` is told what a user should know, and what takes long. Raises ConfigError, which lists every problem.
-    """
-    name = settings.policy.model_name
-    problems = preflight(
-        data=settings.data,
-        model={TINY: TINY_SIZE, SMOLLM2: SMOLLM2_SIZE}.get(name) or Path(name),
-        output=output,
-        resume=resume,
-        needs=needs_of(settings),
-        verdict_threads=_threads_of_a_process(settings),
-        tell=tell,
-    )
-    if isinstance(settings.generation.engine, VllmEngineConfig):
-        try:
-            check_vllm_installed()
-            check_validation(settings.generation, settings.validation.temperature)
-        except (VllmMissing, RequestRefused) as refused:
-            problems.append(str(refused))
-    if isinstance(settings.data_plane, TransferQueuePlaneConfig):
-        try:
-            check_transfer_queue_installed()
-        except TransferQueueMissing as missing:
-            problems.append(str(missing))
-    logger = settings.logger
-    problems += missing_backends(
-        tensorboard=logger.tensorboard, prometheus_port=logger.prometheus_port, wandb_project=logger.wandb_project
-    )
-    if problems:
-        raise ConfigError("\n  - ".join(["the run cannot start:", *problems]))
-    try:
-        num_prompts = load_task(settings.data, "training").num_prompts
-        held_out = load_task(settings.data, "validation").num_prompts if settings.data.validation_size else 0
-    except TaskError as error:
-        raise ConfigError(f"the run cannot start: {error}") from None
-    _refuse_too_few(num_prompts, set_up_in_time(settings, num_prompts).limits)
-    _say_deadlines(settings, tell)
-    return num_prompts, held_out
-
-
-def _say_deadlines(settings: Settings, tell: Callable[[str], None]) -> None:
-    """An attempt that ends before its verdict's deadline never shows which line its verifier hangs in."""
-    attempt_s = settings.async_rl.rollout_failure.rollout_timeout_s
-    task = settings.data.task
-    if attempt_s is None or not isinstance(task, JsonlTaskConfig | ReasoningGymTaskConfig):
-        return
-    if task.verdict_timeout_s >= attempt_s:
-        tell(
-            f"data.task.verdict_timeout_s is {task.verdict_timeout_s:g}, and an attempt as a whole has "
-            f"async_rl.rollout_failure.rollout_timeout_s = {attempt_s:g} s: a verifier that hangs looks like any "
-            "slow attempt; set the former below the latter, and the failure names its line"
-        )
-
-
-def _threads_of_a_process(settings: Settings) -> int:
-    cluster = settings.cluster
-    threads = verdict_threads(settings.data, cluster.reward_threads, cluster.reward_processes)
-    return pool_size(threads, cluster.reward_processes).threads
-
-
-def _refuse_too_few(num_prompts: int, limits: Limits) -> None:
-    """Data that fills no step trains nothing (A5): better said before than after."""
-    usable = num_prompts * limits.epochs if limits.uses_pool else num_prompts
-    if not limits.closes_short and usable < limits.size:
-        raise ConfigError(
-            f"the run cannot start: the data has {num_prompts} prompts, fewer than grpo.num_prompts_per_step = "
-            f"{limits.size}, so no step could be filled and nothing would be trained. Set num_prompts_per_step to "
-            f"{max(num_prompts, 1)} or less, or give more data"
-        )
-
-
 def run_training(settings: Settings, output: Path, *, resume: ResumeRequest | None, listener: Listener) -> RunResult:
-    """Run to the end. `listener` is told what happens, in this thread.
+    """Run to the end. `listener` gets the messages, in this thread.
 
     A KeyboardInterrupt, SIGTERM or SIGHUP ends the run early, with what it has; a second one at once. A run that had
-    begun has a result, whatever ended it. Raises ConfigError, which leaves no directory behind and changes nothing in
-    one that was there; RunFailed or InterruptedAtStart, where nothing was trained.
+    begun has a result, however it ended. Raises ConfigError, which leaves no directory behind and changes nothing in an
+    existing one; RunFailed or InterruptedAtStart, if nothing was trained.
     """
     with interrupts_by_signals():
         began_s = time.monotonic()
@@ -184,61 +95,16 @@ def run_training(settings: Settings, output: Path, *, resume: ResumeRequest | No
             if outcome is None:
                 raise InterruptedAtStart from None
     with interrupts_by_signals():
-        return _result(settings, output, outcome, time.monotonic() - began_s, memory.peak_bytes, listener)
-
-
-def _result(
-    settings: Settings, output: Path, outcome: Outcome, wall_s: float, peak_memory_bytes: int, listener: Listener
-) -> RunResult:
-    places = _places(settings, output, outcome, listener)
-    summary = make_summary(
-        accuracy_before=outcome.accuracy_before,
-        accuracy_after=outcome.accuracy_after,
-        closed=outcome.closed,
-        balance=outcome.balance,
-        steps_without_tokens=outcome.steps_without_tokens,
-        wall_s=wall_s,
-        rl_s=outcome.rl_s,
-        peak_memory_bytes=peak_memory_bytes,
-        trace=outcome.trace,
-        seed=settings.seed,
-        config=settings.model_dump(mode="json"),
-    )
-    return RunResult(outcome, summary, places)
-
-
-def _places(settings: Settings, output: Path, outcome: Outcome, listener: Listener) -> dict[str, Path]:
-    """Where the files of a run are, what a person wants most last."""
-    places = {"metrics": output / METRICS_FILE}
-    if outcome.trace is not None:
-        places["trace"] = outcome.trace
-    if settings.logger.plot and outcome.closed:
-        try:
-            places["plot"] = plot_run(output / METRICS_FILE, output / "plot.png")
-        except FileNotWritten as error:
-            listener(Notice(str(error)))
-        except KeyboardInterrupt:
-            listener(Notice("interrupted: the plot is not drawn"))
-    if outcome.traceback is not None:
-        try:
-            with writing(output / TRACEBACK_FILE, "it is lost"):
-                (output / TRACEBACK_FILE).write_text(outcome.traceback, encoding="utf-8")
-            places["traceback"] = output / TRACEBACK_FILE
-        except FileNotWritten as error:
-            listener(Notice(str(error)))
-    if outcome.checkpoint is not None:
-        places["checkpoint"] = outcome.checkpoint
-    if outcome.model is not None:
-        places["model"] = outcome.model
-    return places
+        summary = summary_of(settings, outcome, time.monotonic() - began_s, memory.peak_bytes)
+        return RunResult(outcome, summary, _places(settings, output, outcome, listener))
 
 
 def decide_start(
-    settings: Settings, output: Path, resume: ResumeRequest | None, tell: Callable[[str], None] = lambda text: None
+    settings: Settings, output: Path, resume: ResumeRequest | None, tell: Tell = lambda text: None
 ) -> Start:
-    """What a run starts with. Starts and changes nothing. Raises ConfigError as `check_run` and `find_resume_point`.
+    """Refuse what cannot run, and find the checkpoint to resume from. Starts and changes nothing.
 
-    `tell` is told what a user should know before the run begins.
+    `tell` gets what a user should know before the run begins. Raises ConfigError, like `check_run`.
     """
     num_prompts, held_out = check_run(settings, output, resume=resume is not None, tell=tell)
     try:
@@ -252,8 +118,66 @@ def decide_start(
     return Start(num_prompts, held_out, point.origin, point)
 
 
+def check_run(settings: Settings, output: Path, *, resume: bool, tell: Tell = lambda text: None) -> tuple[int, int]:
+    """Refuse what cannot run. Returns the numbers of training and held-out prompts.
+
+    `tell` gets what a user should know, and what takes long. Raises ConfigError, which lists every problem.
+    """
+    logger = settings.logger
+    problems = preflight(settings, output, resume=resume, tell=tell)
+    try:
+        if isinstance(settings.generation.engine, VllmEngineConfig):
+            check_vllm_installed()
+            check_validation(settings.generation, settings.validation.temperature)
+    except (VllmMissing, RequestRefused) as refused:
+        problems.append(str(refused))
+    try:
+        if isinstance(settings.data_plane, TransferQueuePlaneConfig):
+            check_transfer_queue_installed()
+    except TransferQueueMissing as missing:
+        problems.append(str(missing))
+    problems += missing_backends(
+        tensorboard=logger.tensorboard, prometheus_port=logger.prometheus_port, wandb_project=logger.wandb_project
+    )
+    if problems:
+        raise ConfigError("\n  - ".join(["the run cannot start:", *problems]))
+    try:
+        num_prompts = load_task(settings.data, "training").num_prompts
+        held_out = load_task(settings.data, "validation").num_prompts if settings.data.validation_size else 0
+    except TaskError as error:
+        raise ConfigError(f"the run cannot start: {error}") from None
+    _refuse_too_few(num_prompts, set_up_in_time(settings, num_prompts).limits)
+    _warn_of_deadlines(settings, tell)
+    return num_prompts, held_out
+
+
+def _refuse_too_few(num_prompts: int, limits: Limits) -> None:
+    """Data that fills no step would train nothing (A5)."""
+    usable = num_prompts * limits.epochs if limits.uses_pool else num_prompts
+    if not limits.closes_short and usable < limits.size:
+        raise ConfigError(
+            f"the run cannot start: the data has {num_prompts} prompts, fewer than grpo.num_prompts_per_step = "
+            f"{limits.size}, so no step could be filled and nothing would be trained. Set num_prompts_per_step to "
+            f"{max(num_prompts, 1)} or less, or give more data"
+        )
+
+
+def _warn_of_deadlines(settings: Settings, tell: Tell) -> None:
+    """An attempt that ends before its verdict's deadline never shows in which line its verifier hangs."""
+    attempt_s = settings.async_rl.rollout_failure.rollout_timeout_s
+    task = settings.data.task
+    if attempt_s is None or not isinstance(task, JsonlTaskConfig | ReasoningGymTaskConfig):
+        return
+    if task.verdict_timeout_s >= attempt_s:
+        tell(
+            f"data.task.verdict_timeout_s is {task.verdict_timeout_s:g}, and an attempt as a whole has "
+            f"async_rl.rollout_failure.rollout_timeout_s = {attempt_s:g} s: a verifier that hangs looks like any "
+            "slow attempt; set the former below the latter, and the failure names its line"
+        )
+
+
 def _refuse_lost_reference(settings: Settings, initial: Path) -> None:
-    """The tiny model that a run began with is also its KL reference: one that is made again may be another."""
+    """The tiny model that a run began with is also its KL reference, and a new one may differ from it."""
     if settings.policy.model_name == TINY and settings.loss_fn.reference_policy_kl_penalty and not initial.exists():
         raise ConfigError(
             f"the run cannot start: {initial} is gone, which is the reference of loss_fn.reference_policy_kl_penalty = "
@@ -262,11 +186,7 @@ def _refuse_lost_reference(settings: Settings, initial: Path) -> None:
 
 
 def run_on_ray(settings: Settings, output: Path, start: Start, listener: Listener) -> Outcome:
-    """The run on the Ray session that is there. Raises as `run_training` does.
-
-    Ray and what needs it are imported here, after the session has set its environment.
-    """
-    from runtime.control.controller import RunPlan
+    """The run on the connected Ray session. Raises as `run_training` does."""
     from runtime.launch.driving import drive
     from runtime.naming import Names, missing_resources
 
@@ -290,22 +210,12 @@ def run_on_ray(settings: Settings, output: Path, start: Start, listener: Listene
             model_directory = _prepare_model(settings, initial_model_of(output), listener)
             if start.resume is None:
                 write_config(output, settings)
-            plan = RunPlan(
-                settings,
-                names,
-                start.num_prompts,
-                start.held_out,
-                model_directory,
-                output.resolve(),
-                start.origin,
-                start.resume,
-            )
-            return drive(plan, listener)
+            return drive(RunPlan(settings, names, model_directory, output.resolve(), start), listener)
 
 
 @contextmanager
 def _refused_files() -> Iterator[None]:
-    """A file that can't be written before the run begins is a refusal. Raises ConfigError."""
+    """Raise ConfigError for a file that can't be written before the run begins."""
     try:
         yield
     except FileNotWritten as error:
@@ -313,13 +223,13 @@ def _refused_files() -> Iterator[None]:
 
 
 def _prepare_model(settings: Settings, directory: Path, listener: Listener) -> Path:
-    """In a process of its own, which ends with it: this one never imports torch. Raises as `run_training` does."""
+    """Prepare the model in another process, since this one never imports torch. Raises as `run_training` does."""
     import ray
     from ray.exceptions import RayError
 
     from runtime.naming import on_this_node
 
-    def prepare(settings: Settings, directory: Path) -> tuple[Counted, Path | None]:
+    def prepare(settings: Settings, directory: Path) -> tuple[Findings, Path | None]:
         from runtime.launch.model import prepare
 
         return prepare(settings, directory)
@@ -327,7 +237,7 @@ def _prepare_model(settings: Settings, directory: Path, listener: Listener) -> P
     # It writes to the run's directory. The node of this process may have no CPU to give, as a cluster's head often has.
     task: Any = ray.remote(num_cpus=0, max_calls=1, scheduling_strategy=on_this_node())(prepare)
     try:
-        counted, prepared = ray.get(task.remote(settings, directory.resolve()))
+        found, prepared = ray.get(task.remote(settings, directory.resolve()))
     except RayError as error:
         failure = failure_of(error)
         if isinstance(failure.cause, FileNotWritten):
@@ -335,9 +245,53 @@ def _prepare_model(settings: Settings, directory: Path, listener: Listener) -> P
         raise RunFailed(failure.says, failure.traceback) from error
     except KeyboardInterrupt:
         raise InterruptedAtStart from None
-    for notice in counted.notices:
+    for notice in found.notices:
         listener(Notice(notice))
     if prepared is None:
-        raise ConfigError("\n  - ".join(["the run cannot start:", *counted.refusals]))
+        raise ConfigError("\n  - ".join(["the run cannot start:", *found.refusals]))
     path: Path = prepared
     return path
+
+
+def summary_of(settings: Settings, outcome: Outcome, wall_s: float, peak_memory_bytes: int) -> Summary:
+    """The JSON of `--summary`."""
+    return Summary(
+        accuracy_before=outcome.accuracy_before,
+        accuracy_after=outcome.accuracy_after,
+        steps=len(outcome.closed),
+        closed=outcome.closed,
+        balance=outcome.balance,
+        steps_without_tokens=outcome.steps_without_tokens,
+        wall_s=round(wall_s, 3),
+        rl_s=round(outcome.rl_s, 3),
+        peak_memory_bytes=peak_memory_bytes,
+        trace=None if outcome.trace is None else str(outcome.trace),
+        seed=settings.seed,
+        config=settings.model_dump(mode="json"),
+    )
+
+
+def _places(settings: Settings, output: Path, outcome: Outcome, listener: Listener) -> dict[str, Path]:
+    """Where the files of a run are. Also draws the plot and writes the traceback."""
+    places = {"metrics": output / METRICS_FILE}
+    if outcome.trace is not None:
+        places["trace"] = outcome.trace
+    if settings.logger.plot and outcome.closed:
+        try:
+            places["plot"] = plot_run(output / METRICS_FILE, output / "plot.png")
+        except FileNotWritten as error:
+            listener(Notice(str(error)))
+        except KeyboardInterrupt:
+            listener(Notice("interrupted: the plot is not drawn"))
+    if outcome.traceback is not None:
+        try:
+            with writing(output / TRACEBACK_FILE, "it is lost"):
+                (output / TRACEBACK_FILE).write_text(outcome.traceback, encoding="utf-8")
+            places["traceback"] = output / TRACEBACK_FILE
+        except FileNotWritten as error:
+            listener(Notice(str(error)))
+    if outcome.checkpoint is not None:
+        places["checkpoint"] = outcome.checkpoint
+    if outcome.model is not None:
+        places["model"] = outcome.model
+    return places

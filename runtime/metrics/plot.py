@@ -13,7 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from runtime.files.unwritten import FileNotWritten, writing
+from runtime.files import FileNotWritten, writing
 
 INK, QUIET = "#24292f", "#6e7781"
 REWARD, ACCURACY, ZERO_VARIANCE = "#0072b2", "#d55e00", "#7f7f7f"  # Okabe and Ito, for colour-blind readers too

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fsm.errors import ConfigError
-from runtime.files.unwritten import writing
+from runtime.files import writing
 
 METRICS_FILE = "metrics.jsonl"
 Kind = Literal["step", "validation"]

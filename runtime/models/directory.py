@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runtime.files.plain import refuse_not_plain
+from runtime.files import refuse_not_plain
 
 
 class UnsupportedModel(ValueError):

@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from transformers import PreTrainedModel
 
-from runtime.files.durable import sync_path, sync_tree
+from runtime.files import sync_path, sync_tree
 from runtime.models.directory import INDEX, ModelDirectoryProblem, ModelNotSaved, weight_files
 from runtime.models.weights import as_in_files
 

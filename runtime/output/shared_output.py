@@ -1,4 +1,4 @@
-"""On a cluster of several nodes, every process that uses the run's directory must see the one of its start.
+"""On a cluster of several nodes, every process that uses the run's directory must see the same one.
 
 The process that starts the run puts a random token into the directory. The controller runs on its node; trainer ranks
 and generation workers may run on others, where the same path can be another directory, or none.
@@ -14,19 +14,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fsm.errors import ConfigError
-from runtime.files.unwritten import reason_of, writing
+from runtime.files import reason_of, writing
 
 TOKEN_FILE = ".started-by"
 """In the run's directory, while the process that started the run lives."""
 
 
 class OutputNotShared(ConfigError):
-    """A process of the run sees another directory than the run's."""
+    """A process of the run does not see the run's directory."""
 
 
 @dataclass(frozen=True, slots=True)
 class SharedOutput:
-    """A run's directory, as it must be seen."""
+    """A run's directory and its token."""
 
     output: Path
     token: str
@@ -42,7 +42,7 @@ class SharedOutput:
 
 
 def not_shared(who: str, path: Path, reason: str) -> OutputNotShared:
-    """The error of a process for which a path of the run is not what it is where the run was started."""
+    """The error of a process that sees another file at a path of the run, or none."""
     return OutputNotShared(
         f"the run cannot start: {who} runs on {socket.gethostname()} and does not see {path} of the machine that the "
         f"run was started on: {reason}. Trainer ranks write checkpoints and the model to --output, and generation "
@@ -53,7 +53,7 @@ def not_shared(who: str, path: Path, reason: str) -> OutputNotShared:
 
 @contextmanager
 def shared_output(output: Path) -> Iterator[SharedOutput]:
-    """Put a token into the run's directory, for as long as the run lasts. Raises FileNotWritten."""
+    """Put a token into the run's directory while the run lasts. Raises FileNotWritten."""
     shared = SharedOutput(output, secrets.token_hex(16))
     path = output / TOKEN_FILE
     with writing(path, "the run has not begun"):

@@ -1,4 +1,4 @@
-"""What is left of a run when it is over: the JSON of `--summary`, and what is printed."""
+"""The end of a run for the user: the JSON of `--summary`, and the lines or table that are printed."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from rich.table import Table
 from rich.text import Text
 
 from fsm.core import Core
-from runtime.files.durable import write_json_aside
 
 
 class Summary(TypedDict):
-    """The JSON of `--summary`. Keys are only ever added."""
+    """The JSON of `--summary`. Keys may be added, and none removed."""
 
     accuracy_before: float | None
-    """Held-out accuracy before the first step; None where nothing was held out."""
+    """Held-out accuracy before the first step; None if nothing was held out."""
     accuracy_after: float | None
     steps: int
     closed: list[dict[str, int]]
@@ -26,13 +25,13 @@ class Summary(TypedDict):
     balance: dict[str, int]
     """The keys of the scenario format (X4)."""
     steps_without_tokens: int
-    """Steps, since the run began or was resumed, that overlong filtering left nothing to train on."""
+    """Steps, since the run began or resumed, in which overlong filtering left no token to train on."""
     wall_s: float
     """From the start of the command to its end."""
     rl_s: float
     """From the first rollout to the end of the last step."""
     peak_memory_bytes: int
-    """Of all processes of the run (`runtime.launch.memory`)."""
+    """Of all processes of the run (`runtime.launch.machine`)."""
     trace: str | None
     seed: int
     config: dict[str, Any]
@@ -52,67 +51,30 @@ BALANCE_LINES: tuple[tuple[str, str], ...] = (
     ("ready", "left ready"),
     ("selected", "left selected into an unfinished step"),
 )
-"""The balance sheet as it is printed: what was pulled, and the ten places that it is in now (X4)."""
+"""The lines of the balance sheet: the prompts pulled, and the ten places where they are now (X4)."""
 
 
 def closed_steps(core: Core) -> list[dict[str, int]]:
-    """Number, selected, charged and short of every closed step, those before a resume included."""
+    """Number, selected, charged and short of every closed step, also of those before a resume."""
     return [closed._asdict() for closed in core.book.closed]
-
-
-def make_summary(
-    *,
-    accuracy_before: float | None,
-    accuracy_after: float | None,
-    closed: list[dict[str, int]],
-    balance: dict[str, int],
-    steps_without_tokens: int,
-    wall_s: float,
-    rl_s: float,
-    peak_memory_bytes: int,
-    trace: Path | None,
-    seed: int,
-    config: Mapping[str, Any],
-) -> Summary:
-    """The summary of a run; `config` is resolved, plain JSON (`model_dump(mode="json")`)."""
-    return Summary(
-        accuracy_before=accuracy_before,
-        accuracy_after=accuracy_after,
-        steps=len(closed),
-        closed=closed,
-        balance=balance,
-        steps_without_tokens=steps_without_tokens,
-        wall_s=round(wall_s, 3),
-        rl_s=round(rl_s, 3),
-        peak_memory_bytes=peak_memory_bytes,
-        trace=None if trace is None else str(trace),
-        seed=seed,
-        config=dict(config),
-    )
-
-
-def write_summary(path: Path, summary: Summary) -> None:
-    """Write it as JSON, in one go."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_json_aside(path, dict(summary))
 
 
 def print_summary(
     summary: Summary, console: Console, *, outcome: str, lost: Sequence[str] = (), places: Mapping[str, Path]
 ) -> None:
-    """Accuracy, steps, the balance sheet and where things are: a table on a terminal, plain lines elsewhere.
+    """Accuracy, steps, the balance sheet and the run's files: a table on a terminal, plain lines elsewhere.
 
     Args:
         summary: Of the run.
-        console: Where to.
-        outcome: "completed", or "stopped: " and why.
-        lost: What could not be kept, and why.
-        places: What lies where, such as {"metrics": …, "checkpoint": …}.
+        console: Where to print.
+        outcome: "completed", or "stopped: " and the reason.
+        lost: What could not be saved, and why.
+        places: Paths by name, such as {"metrics": …, "checkpoint": …}.
     """
     for line in headline(summary, outcome):
         console.print(Text(line), soft_wrap=True)
     if not summary["balance"]:
-        console.print(Text("the balance sheet is not known: the controller did not tell it"), soft_wrap=True)
+        console.print(Text("the balance sheet is not known: the controller did not report it"), soft_wrap=True)
     elif console.is_terminal:
         console.print(_balance_table(summary["balance"]))
     else:
@@ -139,7 +101,7 @@ def headline(summary: Summary, outcome: str) -> list[str]:
     if summary["steps_without_tokens"]:
         lines.append(
             f"{summary['steps_without_tokens']} steps trained on no token: overlong filtering left out all their "
-            "rollouts, and the weights stayed as they were"
+            "rollouts, and the weights stayed unchanged"
         )
     lines.append(
         f"{summary['rl_s']:.1f} s of RL, {summary['wall_s']:.1f} s in all, "
@@ -149,7 +111,7 @@ def headline(summary: Summary, outcome: str) -> list[str]:
 
 
 def balance_lines(balance: Mapping[str, int]) -> list[str]:
-    """The balance sheet, a line a place that is not empty, and the line that shows that it adds up."""
+    """The balance sheet: one line for each place that is not empty, and whether it adds up."""
     places = [(name, says) for name, says in BALANCE_LINES if name == "pulled" or balance[name]]
     width = len(str(balance["pulled"]))
     lines = [f"{balance[name]:>{width}}  {says}" for name, says in places]

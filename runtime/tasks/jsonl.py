@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runtime.files.plain import why_not_plain
+from runtime.files import why_not_plain
 from runtime.tasks.base import JudgedTask, TaskError, VerdictFault
 from runtime.tasks.config import DataConfig, JsonlTaskConfig
 from runtime.tasks.judges import FunctionJudge

@@ -16,7 +16,7 @@ from typing import IO, Any
 
 from pydantic_core import from_json
 
-from runtime.files.plain import refuse_not_plain
+from runtime.files import refuse_not_plain
 from runtime.trace.choose import HEADER_START, Chooser, Head, every, last_head
 from runtime.trace.files import FORMAT, TraceUnreadable, check_kinds, find_trace, parts_of
 from runtime.trace.kinds import Json

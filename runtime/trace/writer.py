@@ -18,7 +18,7 @@ from typing import IO, NamedTuple, Self
 
 from fsm.core import AppliedEvent, Core
 from fsm.snapshot import snapshot
-from runtime.files.unwritten import FileNotWritten, reason_of
+from runtime.files import FileNotWritten, reason_of
 from runtime.trace.config import TraceConfig
 from runtime.trace.files import compress, rotate
 from runtime.trace.kinds import Json

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from bookkeeping_helpers import config_of, group_of, prompts_with_data, random_moves, world_of
 
-from runtime.checkpoints.checkpoint import save
+from runtime.checkpoints.checkpoint import TRAINER, commit, stage
 from runtime.checkpoints.origin import Origin
-from runtime.files.durable import sha256_of
+from runtime.files import sha256_of
 from specs.scenarios.world import World
 
 ORIGIN = Origin("0123456789abcdef", {"data.seed": 0, "data.task.options": {"a": [1]}}, {"policy.model_name": "tiny"})
@@ -35,6 +37,17 @@ def write_trainer(version: int) -> Callable[[Path], None]:
         (folder / "trainer.json").write_text(json.dumps({"version": version}))
 
     return write
+
+
+def save(directory: Path, *, write_trainer: Callable[[Path], object], **given: Any) -> Path:
+    """Write a checkpoint as a trainer does; `write_trainer` gets a folder that does not exist yet."""
+    staged = stage(directory)
+    try:
+        write_trainer(staged / TRAINER)
+        return commit(staged, **given)
+    except BaseException:
+        shutil.rmtree(staged, ignore_errors=True)
+        raise
 
 
 def save_world(

@@ -18,8 +18,8 @@ from fsm.config.parse import parse_config
 from fsm.errors import ConfigError
 from runtime.cli import scenario as scenario_command
 from runtime.cli.app import app
-from runtime.launch import in_time
-from runtime.launch.in_time import NoAnswer, answering_within, set_up_in_time
+from runtime.launch import signals
+from runtime.launch.signals import NoAnswer, answering_within, set_up_in_time
 from specs.processes import hanging
 from specs.processes.hanging import Hangs, alive, hang_in, nobody_asked, watched
 
@@ -164,7 +164,7 @@ def test_what_does_not_answer_in_time_is_interrupted_with_its_place():
 
 @pytest.mark.parametrize("where", ["imported", "made", "set_up"])
 def test_a_setup_with_a_sampler_that_hangs_is_refused_with_its_line(tmp_path, monkeypatch, where):
-    monkeypatch.setattr(in_time, "LOADING_S", 1.0)
+    monkeypatch.setattr(signals, "LOADING_S", 1.0)
     monkeypatch.syspath_prepend(tmp_path)
     file = hanging_sampler(tmp_path, f"hangs_at_setup_{where}", where, HANGS["sleeps"])
     config = parse_config({"async_rl": {"sampler": {"name": "custom", "target": f"{file.stem}:Hangs"}}})

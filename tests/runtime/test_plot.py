@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from matplotlib.image import imread
 
-from runtime.files.unwritten import FileNotWritten
+from runtime.files import FileNotWritten
 from runtime.metrics.plot import plot_run, read_curves, running_mean
 
 

@@ -15,18 +15,16 @@ from safetensors.numpy import save_file
 from fsm.errors import ConfigError
 from runtime.launch.machine import Machine, this_machine
 from runtime.launch.preflight import (
-    Needs,
     data_problems,
     disk_problems,
     machine_problems,
     memory_parts,
-    needs_of,
     output_problems,
     preflight,
 )
 from runtime.launch.run import check_run
-from runtime.models.directory import SMOLLM2, TINY, ModelDirectoryProblem, ModelSize, inspect_model
-from runtime.output.starting import begun_in, starting_in
+from runtime.models.directory import TINY, ModelDirectoryProblem, ModelSize, inspect_model
+from runtime.output.directory import begun_in, starting_in
 from runtime.settings import Settings, load_settings
 from runtime.tasks.config import DataConfig, JsonlTaskConfig, ReverseTaskConfig
 
@@ -37,21 +35,20 @@ CONFIG = {
     "num_hidden_layers": 3,
     "vocab_size": 50,
 }
-NEEDS = Needs(
-    generation_workers=2,
-    worker_threads=1,
-    worker_sequences=64,
-    worker_bytes_per_value=4,
-    tokens_per_sequence=80,
-    trainer_ranks=1,
-    trainer_threads=1,
-    microbatch_tokens=4096,
-    trains_all_layers=True,
-    keeps_reference=False,
-    reward_workers=1,
-    object_store_bytes=300_000_000,
-)
 MACHINE = Machine(cpus=2, memory_bytes=8 * 2**30)
+
+
+def settings_of(*overrides: str) -> Settings:
+    """Two workers of 64 sequences of at most 80 tokens, microbatches of 4096 tokens, and no checkpoints."""
+    given = [
+        "cluster.num_generation_workers=2",
+        "generation.engine.max_batch_sequences=64",
+        "generation.max_prompt_tokens=48",
+        "generation.max_new_tokens=32",
+        "policy.train_microbatch_tokens=4096",
+        "checkpointing.enabled=false",
+    ]
+    return load_settings(None, [*given, *overrides])
 
 
 @pytest.fixture
@@ -280,8 +277,8 @@ def test_what_no_start_made_is_kept_and_named(tmp_path: Path) -> None:
     output = unbegun(tmp_path / "run")
     (output / "notes.txt").write_text("mine", encoding="utf-8")
     [problem] = output_problems(output, resume=False)
-    assert "never began, and holds notes.txt beside" in problem
-    with pytest.raises(ConfigError, match=r"holds notes\.txt beside"), starting_in(output):
+    assert "never began, and also holds notes.txt" in problem
+    with pytest.raises(ConfigError, match=r"also holds notes\.txt"), starting_in(output):
         pass
     assert (output / "notes.txt").read_text(encoding="utf-8") == "mine"
     assert (output / "model" / "model.safetensors").exists()
@@ -330,46 +327,46 @@ def test_a_start_that_is_refused_leaves_what_was_there_and_no_more(there: str, t
 
 
 def test_a_small_run_fits_a_small_machine() -> None:
-    assert list(machine_problems(NEEDS, TINY, MACHINE)) == []
-    assert list(machine_problems(NEEDS, TINY, Machine(cpus=2, memory_bytes=None))) == []
+    assert list(machine_problems(settings_of(), TINY, MACHINE)) == []
+    assert list(machine_problems(settings_of(), TINY, Machine(cpus=2, memory_bytes=None))) == []
 
 
 def test_too_little_memory_is_told_by_what_takes_it() -> None:
     size = ModelSize(parameters=1_000_000_000, vocabulary=100_000, layers=20, key_value_width=512)
-    [problem] = machine_problems(NEEDS, size, MACHINE)
+    [problem] = machine_problems(settings_of(), size, MACHINE)
     assert "needs about" in problem
     assert "8.00 GiB are free" in problem
     assert "trainer" in problem
     assert "max_batch_sequences" in problem
-    parts = memory_parts(NEEDS, size)
+    parts = memory_parts(settings_of(), size)
     assert parts["trainer"] == 200_000_000 + 16 * 10**9 + 8 * 4096 * 100_000
     assert parts["generation workers"] == 2 * (200_000_000 + 4 * (10**9 + 2 * 20 * 512 * 64 * 80))
-    frozen = memory_parts(replace(NEEDS, trains_all_layers=False, keeps_reference=True), size)
+    frozen = memory_parts(settings_of("policy.train_last_layers=1", "loss_fn.reference_policy_kl_penalty=0.1"), size)
     assert frozen["trainer"] == 200_000_000 + 8 * 10**9 + 8 * 4096 * 100_000
-    assert memory_parts(replace(NEEDS, on_gpu=True), size)["trainer"] == 200_000_000
+    assert memory_parts(settings_of("cluster.trainer_device=cuda"), size)["trainer"] == 200_000_000
 
 
 def test_transfer_queue_and_the_collective_sync_are_counted_where_they_are_used() -> None:
     size = ModelSize(parameters=10**9, vocabulary=100, layers=2, key_value_width=8)
-    assert not {"TransferQueue", "collective weight sync"} & memory_parts(NEEDS, size).keys()
+    assert not {"TransferQueue", "collective weight sync"} & memory_parts(settings_of(), size).keys()
     overrides = ["data_plane.name=transfer_queue", "data_plane.num_storage_units=2", "weight_sync.name=collective"]
-    needs = needs_of(load_settings(None, [*overrides, "weight_sync.dtype=bfloat16"]))
-    assert needs is not None
-    parts = memory_parts(replace(needs, generation_workers=3), size)
+    parts = memory_parts(
+        settings_of(*overrides, "weight_sync.dtype=bfloat16", "cluster.num_generation_workers=3"), size
+    )
     assert parts["TransferQueue"] == 4 * 200_000_000
     assert parts["collective weight sync"] == (1 + 3) * 2 * 10**9
 
 
 def test_more_threads_in_a_process_than_cpus_are_told() -> None:
-    problems = list(machine_problems(replace(NEEDS, trainer_threads=8, worker_threads=3), TINY, MACHINE))
+    problems = list(machine_problems(settings_of("policy.threads=8", "generation.engine.threads=3"), TINY, MACHINE))
     assert [problem.split(" is ")[0] for problem in problems] == ["policy.threads", "generation.engine.threads"]
     assert all("set it to 2 or less" in problem for problem in problems)
 
 
 def test_checkpoints_that_do_not_fit_the_disk_are_told(tmp_path: Path) -> None:
     huge = replace(TINY, parameters=10**15)
-    assert list(disk_problems(NEEDS, huge, tmp_path)) == []
-    [problem] = disk_problems(replace(NEEDS, checkpoints=3), huge, tmp_path / "new")
+    assert list(disk_problems(settings_of(), huge, tmp_path)) == []
+    [problem] = disk_problems(settings_of("checkpointing.enabled=true", "checkpointing.keep=2"), huge, tmp_path / "new")
     assert "3 checkpoints need about" in problem
 
 
@@ -392,46 +389,30 @@ def test_a_container_has_what_its_control_group_leaves_it(tmp_path: Path) -> Non
 
 def test_all_problems_are_found_in_one_go(tmp_path: Path) -> None:
     (tmp_path / "old").touch()
-    problems = preflight(
-        data=jsonl(tmp_path / "data.jsonl", ["{}"]),
-        model=tmp_path / "none",
-        output=tmp_path,
-        resume=False,
-        needs=replace(NEEDS, trainer_threads=8),
-        machine=MACHINE,
-    )
+    settings = settings_of("policy.threads=8", f"policy.model_name={tmp_path / 'none'}")
+    settings = settings.model_copy(update={"data": jsonl(tmp_path / "data.jsonl", ["{}"])})
+    problems = preflight(settings, tmp_path, resume=False, machine=MACHINE)
     assert len(problems) == 4
     assert all(": " in problem for problem in problems)
 
 
 def test_the_default_run_passes_on_a_machine_with_two_cores_and_four_gigabytes(tmp_path: Path) -> None:
-    settings = load_settings(None)
-    problems = preflight(
-        data=settings.data,
-        model=TINY,
-        output=tmp_path / "run",
-        resume=False,
-        needs=needs_of(settings),
-        machine=Machine(cpus=2, memory_bytes=4 * 2**30),
-    )
-    assert problems == []
+    machine = Machine(cpus=2, memory_bytes=4 * 2**30)
+    assert preflight(load_settings(None), tmp_path / "run", resume=False, machine=machine) == []
 
 
 def test_smollm2_is_counted_at_its_own_size(tmp_path: Path) -> None:
     settings = load_settings(None, ["policy.model_name=smollm2"])
-    [problem] = preflight(
-        data=settings.data,
-        model=SMOLLM2,
-        output=tmp_path / "run",
-        resume=False,
-        needs=needs_of(settings),
-        machine=Machine(cpus=2, memory_bytes=3 * 2**30),
-    )
+    machine = Machine(cpus=2, memory_bytes=3 * 2**30)
+    [problem] = preflight(settings, tmp_path / "run", resume=False, machine=machine)
     assert problem.startswith("the run needs about")
 
 
-def test_the_machines_of_a_cluster_are_not_looked_at() -> None:
-    assert needs_of(load_settings(None, ["cluster.address=auto"])) is None
+def test_the_machines_of_a_cluster_are_not_looked_at(tmp_path: Path) -> None:
+    machine = Machine(cpus=0, memory_bytes=1)
+    assert len(preflight(load_settings(None), tmp_path / "run", resume=False, machine=machine)) == 3
+    settings = load_settings(None, ["cluster.address=auto"])
+    assert preflight(settings, tmp_path / "run", resume=False, machine=machine) == []
 
 
 @pytest.mark.parametrize(

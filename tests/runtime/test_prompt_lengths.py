@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from runtime.launch.preflight import Counted
+from runtime.launch.preflight import Findings
 from runtime.launch.prompt_lengths import count_prompts
 from runtime.models.tiny import character_tokenizer
 from runtime.settings import load_settings
 
-NOTHING = Counted()
+NOTHING = Findings()
 JSONL = [
     "data.task.name=jsonl",
     "data.held_out_fraction=0",
@@ -21,7 +21,7 @@ JSONL = [
 ]
 
 
-def counted(*overrides: str) -> Counted:
+def counted(*overrides: str) -> Findings:
     return count_prompts(load_settings(None, overrides), character_tokenizer())
 
 

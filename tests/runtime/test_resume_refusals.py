@@ -22,7 +22,7 @@ from runtime.checkpoints.resume import NEWEST, ResumePoint, ResumeRequest, find_
 from runtime.cli.app import app
 from runtime.launch.preflight import output_problems
 from runtime.models.directory import identity_of_directory
-from runtime.output.starting import alone_in, begun_in, run_id_of, starting_in, write_run_id
+from runtime.output.directory import alone_in, begun_in, run_id_of, starting_in, write_run_id
 from runtime.settings import load_settings
 from runtime.tasks.data import load_task
 from runtime.trace.files import next_incarnation
@@ -91,7 +91,7 @@ def test_a_torn_one_is_passed_over_and_named_with_the_reason(output: Path, part:
     point = find(output)
     assert point.checkpoint == older.resolve()
     [notice] = point.notices
-    assert notice.startswith(f"checkpoint {newest.name} is passed over: ")
+    assert notice.startswith(f"checkpoint {newest.name} is skipped: ")
     assert part in notice
 
 
@@ -343,8 +343,8 @@ def test_the_chat_template_counts_only_where_prompts_go_through_it(tmp_path: Pat
 def test_a_run_that_is_going_on_is_not_resumed(output: Path) -> None:
     with alone_in(output):
         [problem] = output_problems(output, resume=True)
-        assert "is going on: another process has locked its run.json" in problem
-        with pytest.raises(ConfigError, match="is going on"), alone_in(output):
+        assert "is still running: another process has locked its run.json" in problem
+        with pytest.raises(ConfigError, match="is still running"), alone_in(output):
             pass
     assert list(output_problems(output, resume=True)) == []
 

@@ -13,9 +13,14 @@ import pytest
 from bookkeeping_helpers import config_of, random_moves, world_of
 from rich.console import Console
 
-from runtime.launch import memory
-from runtime.launch.memory import PeakMemory, process_tree, process_tree_bytes
-from runtime.output.summary import Summary, closed_steps, make_summary, print_summary, write_summary
+from runtime.control.messages import Outcome
+from runtime.files import write_json_aside
+from runtime.launch import machine
+from runtime.launch.machine import PeakMemory, process_tree_bytes
+from runtime.launch.processes import process_tree
+from runtime.launch.run import summary_of
+from runtime.output.summary import Summary, closed_steps, print_summary
+from runtime.settings import load_settings
 from specs.scenarios.file import BalanceExpectation
 
 
@@ -28,15 +33,11 @@ def finished(sampler: str = "ready_first", **changes: Any) -> Summary:
         "accuracy_after": 0.975,
         "closed": closed_steps(world.core),
         "balance": world.core.state.tally.as_counts(),
-        "steps_without_tokens": 0,
-        "wall_s": 93.20049,
         "rl_s": 80.0,
-        "peak_memory_bytes": 3 * 2**29,
         "trace": Path("runs/a/trace.jsonl"),
-        "seed": 4,
-        "config": {"grpo": {"num_prompts_per_step": 2}},
     }
-    return make_summary(**given | changes)
+    outcome = Outcome("completed", None, **given | changes)
+    return summary_of(load_settings(None, ["seed=4"]), outcome, wall_s=93.20049, peak_memory_bytes=3 * 2**29)
 
 
 def printed(summary: Summary, *, terminal: bool, **given: Any) -> str:
@@ -47,11 +48,11 @@ def printed(summary: Summary, *, terminal: bool, **given: Any) -> str:
 
 
 def test_the_summary_has_just_the_keys_that_are_promised(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "summary.json"
-    write_summary(path, finished())
-    write_summary(path, finished())
+    path = tmp_path / "summary.json"
+    for _ in range(2):
+        write_json_aside(path, dict(finished()))
     summary = json.loads(path.read_text())
-    assert list(tmp_path.rglob("*")) == [path.parent, path]
+    assert list(tmp_path.rglob("*")) == [path]
     assert list(summary) == [
         *("accuracy_before", "accuracy_after", "steps", "closed", "balance", "steps_without_tokens", "wall_s", "rl_s"),
         *("peak_memory_bytes", "trace", "seed", "config"),
@@ -123,18 +124,18 @@ def test_peak_memory_counts_descendants_and_stays_when_they_are_gone() -> None:
         assert len(process_tree(child.pid)) == 2
         with PeakMemory(child.pid, interval_s=0.01) as peak:
             child.communicate(b"\n", timeout=30)
-    assert peak.stop() == peak.peak_bytes > 120_000_000
+    assert peak.peak_bytes > 120_000_000
     assert peak.method == "PSS (/proc)"
     assert process_tree(child.pid) == [child.pid]
 
 
 def test_without_proc_psutil_is_asked_and_the_method_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert process_tree_bytes(1)[1]
-    monkeypatch.setattr(memory, "_PROC", tmp_path)
+    monkeypatch.setattr(machine, "PROC", tmp_path)
     with PeakMemory() as peak:
         assert peak.method == "RSS (psutil)"
     assert peak.peak_bytes > 10_000_000
-    monkeypatch.setattr(memory, "find_spec", lambda _: None)
+    monkeypatch.setattr(machine, "find_spec", lambda _: None)
     found, method = process_tree_bytes(1)
     assert found == 0
     assert method.startswith("nothing:")

@@ -1,9 +1,13 @@
-"""Pumps: what generation, training and the clock do becomes events, and effects become calls.
+"""Pumps turn effects into calls, and what the calls bring back into events.
 
-rows        where each group's data is, until it is cleared
-generation  StartRollout, AbortRollout ↔ GroupFinished, GroupFailed
-training    TrainChunk, FinishStep ↔ ClaimUnreadable, ChunkTrained, StepFinished
-sync        SyncWeights ↔ SyncFinished, and what is done between steps: validation, checkpoints
-clock       StartBackoff ↔ BackoffOver, and the watchdog
-pumps       all of them together, as the control's carrier
+Start with `effects`, which hands each effect to its pump; each pump's docstring says what it consumes, waits for, is
+unblocked by, and produces. A pump decides nothing: it may keep track of calls under way, and never reads the core's
+state to choose what to do.
+
+    rows        where each group's data is, until it is cleared
+    generation  StartRollout, AbortRollout → GroupFinished, GroupFailed: also when a rollout or its worker dies
+    training    TrainChunk, FinishStep → ClaimUnreadable, ChunkTrained, StepFinished
+    sync        SyncWeights → SyncFinished: where weights are synced; validations and checkpoints between steps
+    clock       StartBackoff → BackoffOver, and the watchdog
+    effects     each effect to its pump
 """

@@ -1,9 +1,12 @@
-"""The generation pump.
+"""The generation pump: what happens when a rollout starts, finishes, fails, is too slow, or dies with its worker.
 
 Consumes: StartRollout and AbortRollout; the answers of generation workers; deadlines (W1).
-Waits for: every worker's next answers, in an exchange that takes along what there is to start.
+Waits for: every worker's next answers, in an exchange that also carries the queued starts.
 Unblocked by: a worker that finishes groups, or dies.
 Produces: GroupFinished and GroupFailed.
+
+A worker that dies makes its exchange raise WorkerLost with its attempts. Each becomes a GroupFailed (infra), which the
+core retries or gives up on (`fsm`, L7), while `Fleet` restarts the worker.
 """
 
 from __future__ import annotations
@@ -16,14 +19,14 @@ from fsm.effects import AbortRollout, StartRollout
 from fsm.errors import InvariantBroken
 from fsm.events import Attempt, FailureKind, GroupFailed, GroupFinished, GroupRecord
 from runtime.control.event_loop import Control
-from runtime.control.ports import FleetPort
+from runtime.control.ports import FleetPort, Recorder
 from runtime.control.pumps.rows import Rows
-from runtime.control.recorder import Recorder
+from runtime.trace.notes import AttemptsPlaced
 from runtime.transport.answers import Aborted, Answer, AttemptFailed, AttemptFinished, Order, WorkerLost
 
 
 class GenerationPump:
-    """Spreads rollouts over the workers, and hears what becomes of them."""
+    """Spreads rollouts over the workers, and takes their answers."""
 
     def __init__(
         self, control: Control, fleet: FleetPort, rows: Rows, recorder: Recorder, rollout_timeout_s: float | None
@@ -34,19 +37,19 @@ class GenerationPump:
         self._recorder = recorder
         self._timeout_s = rollout_timeout_s
         self._starting: dict[Attempt, StartRollout] = {}
-        """To be submitted in this turn of the loop."""
+        """Rollouts to submit in this turn of the loop."""
         self._worker_of: dict[Attempt, str] = {}
         """Attempts that a worker has not answered yet."""
         self._load: Counter[str] = Counter()
-        """How many of them each worker has."""
+        """The number of those attempts per worker."""
         self._begun: Counter[str] = Counter()
         self._returned: Counter[str] = Counter()
-        """Exchanges with each worker. Of several under way the last waits, and the others are about to return."""
+        """Exchanges begun with and returned by each worker. Of several under way the last waits; the others return."""
         self._turn_ends = False
         """`_end_turn` is due."""
 
     def start_rollouts(self, starts: Sequence[StartRollout]) -> None:
-        """Begin them with this turn of the loop: what several answers that come together lead to is one submission."""
+        """Start rollouts at the end of this turn of the loop, so that several answers lead to one submission."""
         self._starting.update((start.attempt, start) for start in starts)
         self._soon()
 
@@ -56,7 +59,7 @@ class GenerationPump:
             self._control.later(0.0, self._end_turn)
 
     def _end_turn(self) -> None:
-        """Submit what is to be started, and go on waiting for every worker that has something to answer."""
+        """Submit the queued rollouts, and wait again for every worker that still has attempts to answer."""
         self._turn_ends = False
         starts, self._starting = self._starting, {}
         submissions = self._spread(starts.values())
@@ -64,14 +67,15 @@ class GenerationPump:
             if worker in submissions or (self._load[worker] and self._begun[worker] == self._returned[worker]):
                 self._begun[worker] += 1
                 if worker in submissions:
-                    self._recorder.placed(worker, [order.attempt for order in submissions[worker]])
+                    placed = tuple(order.attempt for order in submissions[worker])
+                    self._recorder.note(AttemptsPlaced(worker, placed))
                 exchange = self._exchange(worker, self._begun[worker], submissions.get(worker, []))
                 self._control.spawn(exchange, f"rollouts on {worker}")
         if self._timeout_s is not None and starts:
             self._control.later(self._timeout_s, partial(self._expire, list(starts)))
 
     def _spread(self, starts: Iterable[StartRollout]) -> dict[str, list[Order]]:
-        """Give each to the worker that has fewest; what one worker gets, it gets as one submission."""
+        """Give each rollout to the worker that has fewest; those of one worker are one submission."""
         submissions: dict[str, list[Order]] = defaultdict(list)
         for start in starts:
             worker = min(self._fleet.workers, key=lambda name: self._load[name])
@@ -87,7 +91,7 @@ class GenerationPump:
         self._abort([abort.attempt for abort in aborts])
 
     async def stop(self) -> None:
-        """The run is over: stop what still runs, so that the workers are free."""
+        """The run is over: stop the attempts that still run, so that the workers are free."""
         for worker, attempts in self._by_worker(self._worker_of).items():
             await self._fleet.abort(worker, attempts)
 
@@ -96,7 +100,7 @@ class GenerationPump:
             self._control.spawn(self._fleet.abort(worker, doomed), f"abort on {worker}")
 
     def _by_worker(self, attempts: Iterable[Attempt]) -> dict[str, list[Attempt]]:
-        """Those that are not answered yet, by the worker that has them."""
+        """The attempts without an answer, by the worker that has them."""
         found: dict[str, list[Attempt]] = defaultdict(list)
         for attempt in attempts:
             if attempt in self._worker_of:
@@ -104,7 +108,7 @@ class GenerationPump:
         return found
 
     async def _exchange(self, worker: str, number: int, orders: Sequence[Order]) -> None:
-        """Take the next answers of a worker."""
+        """Take the next answers of a worker; if it died, its attempts have failed."""
         try:
             answers = await self._fleet.exchange(worker, orders)
         except WorkerLost as death:
@@ -133,7 +137,7 @@ class GenerationPump:
                 pass  # the core has already counted it aborted, or failed at its deadline
 
     def _finish(self, answer: AttemptFinished) -> None:
-        """The row is kept before the event is applied: selecting or evicting the group may follow in the same go."""
+        """Keep the row before applying the event, which may select or evict the group at once."""
         attempt, receipt, row = answer.attempt, answer.receipt, answer.row
         self._recorder.worker_busy(receipt.worker, answer.busy_s)
         record = GroupRecord(attempt.prompt, sum(receipt.completion_tokens), receipt.reward_mean, receipt.reward_std)
@@ -146,12 +150,12 @@ class GenerationPump:
             self._rows.take_back(attempt.prompt, before)
 
     def _forget(self, attempt: Attempt) -> None:
-        """Its worker is done with it. One that was told lost may be answered all the same, too late."""
+        """Its worker is done with it. An attempt that was reported lost may still be answered, too late."""
         if attempt in self._worker_of:
             self._load[self._worker_of.pop(attempt)] -= 1
 
     def _expire(self, attempts: Sequence[Attempt]) -> None:
-        """W1: those of one submission that still run have reached their deadline, in order of dispatch."""
+        """W1: the attempts of one submission that still run have reached their deadline, in order of dispatch."""
         due = [attempt for attempt in attempts if attempt in self._worker_of]
         for attempt in due:
             error = f"the attempt ran for rollout_timeout_s = {self._timeout_s:g} s"

@@ -3,8 +3,8 @@
 Consumes: rows of finished groups; ClearRows.
 Waits for: nothing.
 Unblocked by: nothing.
-Produces: deletions in the data plane. What was trained goes with the next chunk to the trainer, which deletes it as
-it reads: a call for that alone, once a step, would be a tenth of what control costs.
+Produces: deletions in the data plane. Trained rows go with the next chunk to the trainer, which deletes them as it
+reads: a separate call once a step would be a tenth of what control costs.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class Rows:
         return len(self._rows)
 
     def keep(self, prompt: int, row: Row) -> Row | None:
-        """A group's data is there. Returns what another attempt of the prompt had left."""
+        """Remember a finished group's row. Returns the row of an earlier attempt of the prompt, if there was one."""
         before = self._rows.get(prompt)
         self._rows[prompt] = row
         return before
 
     def take_back(self, prompt: int, before: Row | None) -> None:
-        """What was just kept came too late: delete it, and keep what was there before."""
+        """Undo `keep` for a group that came too late: delete its row, and remember the earlier one again."""
         self.clear([prompt])
         if before is not None:
             self._rows[prompt] = before
@@ -45,19 +45,19 @@ class Rows:
         return [(prompt, self._rows[prompt]) for prompt in prompts]
 
     def clear(self, prompts: Iterable[int]) -> None:
-        """Delete the data of prompts, of those that have any."""
+        """Delete the rows of prompts that have one."""
         if gone := self._pop(prompts):
             self._plane.delete(gone)
 
     def clear_rows(self, clear: ClearRows) -> None:
-        """See ClearRows."""
+        """Delete rows that nobody needs any more: those of a trained step with the next chunk, others now."""
         if clear.why == "trained":
             self._trained += self._pop(clear.prompts)
         else:
             self.clear(clear.prompts)
 
     def take_trained(self) -> list[Row]:
-        """The rows that whoever asks must have deleted."""
+        """Rows of trained groups; the caller must have them deleted."""
         taken, self._trained = self._trained, []
         return taken
 

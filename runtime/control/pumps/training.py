@@ -1,13 +1,13 @@
 """The training pump.
 
 Consumes: TrainChunk and FinishStep.
-Waits for: the trainer.
+Waits for: the trainer (`TrainerGroup`).
 Unblocked by: a chunk accumulated, an optimizer step done.
 Produces: ClaimUnreadable, ChunkTrained and StepFinished.
 
-A step may have nothing to learn from: with overlong filtering, when every one of its rollouts was cut off. It closes
-like any other and the version moves, while the weights stay. The recorder is told. After
-`stop_after_steps_without_tokens` such steps in a row no other is trained: the run stops with the next chunk.
+Overlong filtering leaves a step without a token to train on if every one of its rollouts was cut off. Such a step
+closes like any other and the version moves, while the weights stay. The recorder notes it. After
+`stop_after_steps_without_tokens` such steps in a row, the run stops with the next chunk.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from fsm.effects import FinishStep, TrainChunk
 from fsm.errors import LimitReached
 from fsm.events import ChunkTrained, ClaimUnreadable, StepFinished
 from runtime.control.event_loop import Control
-from runtime.control.ports import TrainerPort
+from runtime.control.ports import Recorder, TrainerPort
 from runtime.control.pumps.rows import Rows
-from runtime.control.recorder import Recorder
 from runtime.training.step_metrics import NOTHING_TRAINED_REMEDY
 
 
@@ -34,23 +33,23 @@ class TrainingPump:
     def __init__(
         self, control: Control, trainer: TrainerPort, rows: Rows, recorder: Recorder, stop_after: int | None
     ) -> None:
-        """stop_after: steps in a row without a trained token that stop the run; None: it goes on."""
+        """stop_after: steps in a row without a trained token that stop the run; None: no number does."""
         self._control = control
         self._trainer = trainer
         self._rows = rows
         self._recorder = recorder
         self.longest_s = 0.0
-        """What a chunk has taken at most, in seconds."""
+        """The longest time that a chunk has taken, in seconds."""
         self._stop_after = stop_after
         self._in_a_row = 0
         """The last steps that trained on no token."""
 
     def train_chunk(self, chunk: TrainChunk) -> None:
-        """In the order of selection."""
+        """Have the trainer accumulate a chunk's gradients."""
         self._control.spawn(self._train(chunk), f"chunk {chunk.chunk}")
 
     def finish_step(self, finish: FinishStep) -> None:
-        """See FinishStep."""
+        """Have the trainer take the optimizer step."""
         self._control.spawn(self._finish(finish), f"step {finish.step}")
 
     async def _train(self, chunk: TrainChunk) -> None:
@@ -72,12 +71,12 @@ class TrainingPump:
         self._control.apply(StepFinished(finish.step))
 
     def _refuse_to_go_on(self, step: int) -> None:
-        """Raises NothingTrained where the steps before were empty; a run that ends with them has ended by itself."""
+        """Raise NothingTrained if too many steps before were empty. A run whose last steps they were just completes."""
         if self._in_a_row != self._stop_after:
             return
         which = f"step {step - 1}" if self._in_a_row == 1 else f"steps {step - self._in_a_row} to {step - 1}"
         raise NothingTrained(
             f"{which} trained on no token, and loss_fn.stop_after_steps_without_tokens is {self._stop_after}: every "
             "rollout was cut off by a length limit, and loss_fn.overlong_filtering leaves those out of the loss. "
-            f"{NOTHING_TRAINED_REMEDY}, or stop_after_steps_without_tokens to null to go on"
+            f"{NOTHING_TRAINED_REMEDY}, or stop_after_steps_without_tokens to null to continue anyway"
         )

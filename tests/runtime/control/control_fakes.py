@@ -16,13 +16,14 @@ from fsm.effects import StepClosed
 from fsm.events import Attempt, FailureKind
 from runtime.control.event_loop import Control
 from runtime.control.pumps.clock import ClockPump
+from runtime.control.pumps.effects import Pumps
 from runtime.control.pumps.generation import GenerationPump
-from runtime.control.pumps.pumps import Pumps
 from runtime.control.pumps.rows import Rows
 from runtime.control.pumps.sync import SyncPump
 from runtime.control.pumps.training import TrainingPump
-from runtime.files.unwritten import FileNotWritten
+from runtime.files import FileNotWritten
 from runtime.groups import Evaluation, GroupReceipt
+from runtime.trace.notes import AttemptsPlaced, CallBegan, CallEnded, Note
 from runtime.training.step_metrics import StepMetrics
 from runtime.transport.answers import (
     Aborted,
@@ -234,8 +235,14 @@ class FakeRecorder:
     def received(self, receipt: GroupReceipt) -> None:
         self.receipts.append(receipt)
 
-    def placed(self, worker: str, attempts: Sequence[Attempt]) -> None:
-        self.placements.append((worker, list(attempts)))
+    def note(self, note: Note) -> None:
+        match note:
+            case AttemptsPlaced(worker, attempts):
+                self.placements.append((worker, list(attempts)))
+            case CallBegan(call, number):
+                self.calls.append((call, number, "began"))
+            case CallEnded(call, number):
+                self.calls.append((call, number, "ended"))
 
     def late_answer(self) -> None:
         self.late += 1
@@ -243,17 +250,8 @@ class FakeRecorder:
     def worker_busy(self, worker: str, busy_s: float) -> None:
         pass
 
-    def worker_started(self, worker: str) -> None:
-        pass
-
     def worker_lost(self, worker: str, reason: str) -> None:
         pass
-
-    def call_began(self, call: str, number: int) -> None:
-        self.calls.append((call, number, "began"))
-
-    def call_ended(self, call: str, number: int) -> None:
-        self.calls.append((call, number, "ended"))
 
     def trained(self, metrics: StepMetrics) -> None:
         pass
@@ -311,6 +309,7 @@ class Run:
         self.rows = Rows(self.plane)
         timeout_s = run_config.async_rl.rollout_failure.rollout_timeout_s
         self.pumps = Pumps(
+            control=self.control,
             generation=GenerationPump(self.control, fleet, self.rows, self.recorder, timeout_s),
             training=TrainingPump(self.control, self.trainer, self.rows, self.recorder, stop_after),
             sync=SyncPump(

@@ -9,9 +9,8 @@ import pytest
 from control_fakes import FakeFleet, Run
 
 from fsm.errors import EvenstepError, InvariantBroken, Stalled
-from runtime.control.ending import RunInterrupted, ended_by
+from runtime.control.ending import RunInterrupted, SaveStoodStill, bytes_below, ended_by, while_it_grows
 from runtime.control.failures import InterruptedAtStart, failure_of
-from runtime.control.saving import SaveStoodStill, bytes_below, while_it_grows
 
 CONFIG = {"grpo": {"num_prompts_per_step": 2}, "async_rl": {"sampler": {"name": "in_order"}}}
 

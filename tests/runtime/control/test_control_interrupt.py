@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from runtime.checkpoints.origin import Origin
-from runtime.control.controller import Controller, RunPlan
+from runtime.control import controller as controller_module
+from runtime.control.controller import Controller
 from runtime.control.failures import InterruptedAtStart
+from runtime.control.messages import RunPlan, Start
 from runtime.naming import Names
 from runtime.output.shared_output import SharedOutput
 from runtime.settings import load_settings
@@ -21,14 +23,14 @@ def test_an_interrupt_that_begins_before_the_run_ends_it_as_it_begins(
 ) -> None:
     begun: list[str] = []
 
-    async def _begin(self: Controller, closing: Any) -> Any:
+    async def begin(*arguments: Any) -> Any:
         begun.append("an actor was made")
 
-    monkeypatch.setattr(Controller, "_begin", _begin)
+    monkeypatch.setattr(controller_module, "begin", begin)
 
     async def scenario() -> None:
-        origin = Origin("run", {}, {})
-        plan = RunPlan(load_settings(None), Names("run", "tests"), 8, 0, tmp_path, tmp_path, origin, None)
+        start = Start(8, 0, Origin("run", {}, {}), None)
+        plan = RunPlan(load_settings(None), Names("run", "tests"), tmp_path, tmp_path, start)
         controller = Controller(plan, SharedOutput(tmp_path, "token"))
         await controller.interrupt()
         with pytest.raises(InterruptedAtStart):

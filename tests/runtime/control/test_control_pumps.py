@@ -12,8 +12,8 @@ from fsm.effects import ClearRows
 from fsm.errors import BudgetExceeded, Stalled
 from fsm.events import Attempt, FailureKind, GroupFailed, GroupFinished, StallTimeout
 from fsm.machines.trainer import TrainerState
+from runtime.control.pumps.clock import watch
 from runtime.control.pumps.training import NothingTrained
-from runtime.control.watchdog import watch
 from runtime.groups import Evaluation
 from runtime.transport.answers import Order
 

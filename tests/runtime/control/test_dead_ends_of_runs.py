@@ -15,7 +15,7 @@ from fsm.explain import status
 from fsm.samplers.builtin import InOrder
 from fsm.samplers.protocol import Admission
 from fsm.state import GroupClass, View
-from runtime.control.watchdog import watch
+from runtime.control.pumps.clock import watch
 from runtime.transport.answers import Order
 
 

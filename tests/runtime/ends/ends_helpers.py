@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from runtime.launch.memory import process_tree
+from runtime.launch.processes import process_tree
 
 COMMAND = [sys.executable, "-u", "-c", "from runtime.cli.entry import main; main()", "train"]
 SMALL = [

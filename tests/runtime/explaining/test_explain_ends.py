@@ -16,7 +16,7 @@ from runtime.checkpoints.checkpoint import FORMAT, MANIFEST
 from runtime.cli.app import app
 from runtime.control.run_recorder import RunRecorder
 from runtime.explain.finding import RunVerdict
-from runtime.files.durable import write_json
+from runtime.files import write_json
 from runtime.metrics.accumulator import StepMeter
 from runtime.report.collect import collect
 from runtime.report.happenings import KINDS

@@ -20,9 +20,8 @@ from runtime.generation.engine import GeneratedSequence, GroupRequest
 from runtime.generation.on_torch.engine import load_torch_engine
 from runtime.generation.rollouts import _append, _opening
 from runtime.groups import Rollout, RolloutGroup
-from runtime.launch.model import prepare
-from runtime.launch.preflight import Counted
-from runtime.launch.stops import look_at_stops
+from runtime.launch.model import check_stops, prepare
+from runtime.launch.preflight import Findings
 from runtime.models.directory import ModelDirectoryProblem, end_tokens
 from runtime.models.text import TextCodec, model_stop_tokens
 from runtime.models.tiny import END, character_tokenizer
@@ -61,8 +60,8 @@ def settings(*overrides: str) -> Settings:
     return load_settings(None, ["data.chat=true", *overrides])
 
 
-def looked_at(tokenizer: PreTrainedTokenizerBase, *overrides: str, stops: tuple[int, ...] = (1,)) -> Counted:
-    return look_at_stops(settings(*overrides), tokenizer, stops)
+def looked_at(tokenizer: PreTrainedTokenizerBase, *overrides: str, stops: tuple[int, ...] = (1,)) -> Findings:
+    return check_stops(settings(*overrides), tokenizer, stops)
 
 
 def configure(directory: Path, file: str, **values: object) -> None:
@@ -107,20 +106,20 @@ def test_an_answer_that_ends_with_another_token_is_told_with_what_to_set() -> No
     (notice,) = looked_at(tokenizer).notices
     assert f"ends an answer with '<|im_end|>' (token {end}), and the stop tokens are [1]" in notice
     assert f"set generation.stop_token_ids to [{end}]" in notice
-    assert looked_at(tokenizer, f"generation.stop_token_ids=[{end}]") == Counted()
-    assert looked_at(tokenizer, stops=(1, end)) == Counted()
-    assert looked_at(tokenizer, "data.chat=false") == Counted()
+    assert looked_at(tokenizer, f"generation.stop_token_ids=[{end}]") == Findings()
+    assert looked_at(tokenizer, stops=(1, end)) == Findings()
+    assert looked_at(tokenizer, "data.chat=false") == Findings()
 
 
 def test_where_nothing_ends_an_answer_the_token_of_the_next_turn_counts() -> None:
     tokenizer = chatting(GLM, "<|user|>", "<|assistant|>", "<|observation|>")
     user = tokenizer.convert_tokens_to_ids("<|user|>")
     assert f"ends an answer with '<|user|>' (token {user})" in looked_at(tokenizer).notices[0]
-    assert looked_at(tokenizer, stops=(user,)) == Counted()
+    assert looked_at(tokenizer, stops=(user,)) == Findings()
 
 
 def test_templates_that_end_with_the_tokenizer_s_own_token_are_silent() -> None:
-    assert looked_at(chatting(MISTRAL)) == Counted()
+    assert looked_at(chatting(MISTRAL)) == Findings()
 
 
 def test_an_end_of_ordinary_text_is_told_by_its_first_token() -> None:
@@ -132,7 +131,7 @@ def test_an_end_of_ordinary_text_is_told_by_its_first_token() -> None:
 def test_templates_that_show_no_answer_are_not_guessed_at() -> None:
     (notice,) = looked_at(chatting(NO_ANSWERS)).notices
     assert "does not render an answer (no answers)" in notice
-    assert looked_at(chatting(REWRITES, "<|im_end|>")) == Counted()
+    assert looked_at(chatting(REWRITES, "<|im_end|>")) == Findings()
 
 
 def test_a_stop_token_that_occurs_in_text_is_told() -> None:
@@ -140,13 +139,13 @@ def test_a_stop_token_that_occurs_in_text_is_told() -> None:
     letter = tokenizer.convert_tokens_to_ids("a")
     (notice,) = looked_at(tokenizer, stops=(1, letter)).notices
     assert f"names {letter}, which is the ordinary token 'a'" in notice
-    assert looked_at(tokenizer, f"generation.stop_token_ids=[{letter}]") == Counted(), "the user's own is meant"
-    assert looked_at(tokenizer, stops=(1, 10_000)) == Counted()
+    assert looked_at(tokenizer, f"generation.stop_token_ids=[{letter}]") == Findings(), "the user's own is meant"
+    assert looked_at(tokenizer, stops=(1, 10_000)) == Findings()
 
 
 def test_a_run_whose_completions_nothing_ends_is_refused_unless_the_user_says_what_does() -> None:
     assert "set generation.stop_token_ids" in looked_at(chatting(MISTRAL), stops=()).refusals[0]
-    assert looked_at(chatting(MISTRAL), "generation.stop_token_ids=[1]", stops=()) == Counted()
+    assert looked_at(chatting(MISTRAL), "generation.stop_token_ids=[1]", stops=()) == Findings()
 
 
 def test_what_is_told_reaches_the_start_of_a_run(tmp_path: Path) -> None:

@@ -13,13 +13,11 @@ import ray
 from fsm.config.setup import set_up
 from runtime.checkpoints.origin import origin_of
 from runtime.checkpoints.resume import ResumeRequest, find_resume_point
-from runtime.control.controller import RunPlan
-from runtime.control.messages import Outcome
+from runtime.control.messages import Outcome, RunPlan, Start
 from runtime.launch.driving import drive
 from runtime.launch.model import prepare_model
-from runtime.launch.run import Start
 from runtime.naming import Names
-from runtime.output.starting import new_run_id
+from runtime.output.directory import new_run_id
 from runtime.settings import Settings, load_settings
 from runtime.tasks.data import load_task
 
@@ -64,9 +62,7 @@ def run(settings: Settings, model: Path, output: Path, listener: Any = lambda me
     output.mkdir(exist_ok=True)
     names = Names(f"test-{next(_runs)}", settings.cluster.namespace)
     start = start_of(settings, output if plan.get("resume", False) else None)
-    return drive(
-        RunPlan(settings, names, start.num_prompts, start.held_out, model, output, start.origin, start.resume), listener
-    )
+    return drive(RunPlan(settings, names, model, output, start), listener)
 
 
 def kill_actor(settings: Settings, part: str, *, for_good: bool = True) -> str | None:

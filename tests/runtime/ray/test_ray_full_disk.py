@@ -8,8 +8,7 @@ from typing import Any
 import ray
 from ray_helpers import metrics_of, run, settings_of
 
-from runtime.checkpoints.checkpoint import load
-from runtime.checkpoints.names import list_checkpoints
+from runtime.checkpoints.checkpoint import list_checkpoints, load
 from runtime.control.messages import Message, Notice, StepDone
 from runtime.settings import Settings
 from runtime.trace.reader import open_trace

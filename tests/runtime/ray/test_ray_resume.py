@@ -17,14 +17,13 @@ from typer.testing import CliRunner
 
 from fsm.effects import TrainChunk
 from fsm.errors import ConfigError
-from runtime.checkpoints.checkpoint import load
-from runtime.checkpoints.names import CHECKPOINTS, list_checkpoints
+from runtime.checkpoints.checkpoint import CHECKPOINTS, list_checkpoints, load
 from runtime.checkpoints.resume import ResumeRequest
 from runtime.cli.app import app
 from runtime.control.messages import Message, Notice, Outcome
-from runtime.files.durable import sha256_of
+from runtime.files import sha256_of
 from runtime.launch.run import InterruptedAtStart, decide_start, run_on_ray
-from runtime.output.starting import run_id_of
+from runtime.output.directory import run_id_of
 from runtime.settings import load_settings
 from runtime.trace.files import find_trace
 from runtime.trace.notes import GroupReceived
@@ -160,8 +159,8 @@ def test_a_resume_goes_on_past_torn_checkpoints_and_names_each(run: Path) -> Non
     (newest / "control.json").write_bytes(b"")
     initial, config = initial_model(run), (run / "config.yaml").read_text()
     outcome, said = start_and_run(run, ["optimizer.lr=1e-4", "checkpointing.keep=9"], ResumeRequest(), STEPS + 1)
-    assert f"checkpoint {newest.name} is passed over: control.json has 0 bytes of" in " ".join(said)
-    assert f"going on from {older.resolve()}, after {STEPS - 1} steps" in said
+    assert f"checkpoint {newest.name} is skipped: control.json has 0 bytes of" in " ".join(said)
+    assert f"resuming from {older.resolve()}, after {STEPS - 1} steps" in said
     assert resumed_steps(outcome) == [0, 1, 2, 3]
     assert initial_model(run) == initial
     changed = (
@@ -206,7 +205,7 @@ def test_other_data_is_read_from_its_start_and_a_later_resume_goes_on_in_it(run:
     assert len(prompts) == 2 * N
     assert min(prompts) >= first
     outcome, said = start_and_run(run, data, ResumeRequest(accepts_other_data=True), STEPS + 3)
-    assert "--new-data: the data is that of the checkpoint, so the run goes on in it" in said
+    assert "--new-data: the data is the checkpoint's, so the run continues with it" in said
     assert resumed_steps(outcome) == [0, 1, 2, 3, 4, 5]
     assert not set(prompts) & set(prompts_trained(run))
 

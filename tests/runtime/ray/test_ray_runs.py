@@ -171,7 +171,7 @@ def test_the_same_seed_gives_the_same_losses_bit_for_bit(model: Path, tmp_path: 
 def test_gpus_that_are_not_there_are_missed_before_an_actor_waits_for_them(model: Path) -> None:
     assert missing_resources(settings_of({})) == []
     on_gpus = settings_of({"cluster.trainer_device": "cuda", "cluster.num_trainer_ranks": "2"})
-    assert "2 GPUs are asked for, and Ray has 0" in missing_resources(on_gpus)
+    assert "2 GPUs are needed, and Ray has 0" in missing_resources(on_gpus)
 
 
 def test_an_interrupted_run_leaves_a_checkpoint_and_goes_on_from_it(model: Path, tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_an_interrupted_run_leaves_a_checkpoint_and_goes_on_from_it(model: Path,
     assert 2 <= len(first.closed) < 200
     told: list[Message] = []
     second = run(settings, model, tmp_path, told.append, resume=True)
-    assert Notice(f"going on from {first.checkpoint}, after {len(first.closed)} steps") in told
+    assert Notice(f"resuming from {first.checkpoint}, after {len(first.closed)} steps") in told
     assert second.status == "completed", second.error
     assert [step["step"] for step in second.closed] == list(range(200))
     assert adds_up(second.balance)

@@ -106,7 +106,7 @@ def test_the_same_run_starts_anew_where_it_was_interrupted_before_it_began(tmp_p
 @pytest.mark.parametrize(
     ("overrides", "says"),
     [
-        ({"cluster.trainer_device": "cuda"}, "1 GPUs are asked for, and Ray has 0"),
+        ({"cluster.trainer_device": "cuda"}, "1 GPUs are needed, and Ray has 0"),
         ({"generation.max_prompt_tokens": "3", "policy.tiny.width": "32"}, "prompts of validation are longer than"),
     ],
 )

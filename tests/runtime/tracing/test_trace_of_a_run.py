@@ -18,10 +18,10 @@ from fsm.core import Core
 from fsm.events import Begin
 from runtime.control.messages import Message, Notice
 from runtime.control.run_recorder import RunRecorder
-from runtime.launch.on_signal import on_sigusr1
+from runtime.launch.signals import on_sigusr1
 from runtime.metrics.accumulator import StepMeter
 from runtime.trace.moment import state_at
-from runtime.trace.notes import AttemptsPlaced, NoProgress, WorkerDied, WorkerStarted
+from runtime.trace.notes import AttemptsPlaced, CallBegan, NoProgress, WorkerDied, WorkerStarted
 from runtime.trace.reader import open_trace
 from runtime.trace.records import NoteRecord
 from runtime.trace.writer import Trace
@@ -41,10 +41,10 @@ def test_notes_of_a_run_are_in_its_trace_and_a_stall_dumps_the_memory_once(tmp_p
     with open_for(tmp_path / "trace.jsonl") as trace:
         recorder = recorder_of(trace, told.append)
         attempts = [recorder.core.book.attempt(g) for g in recorder.core.book.roster.in_order()]
-        recorder.worker_started("generation-0")
-        recorder.placed("generation-0", attempts)
+        recorder.note(WorkerStarted("generation-0"))
+        recorder.note(AttemptsPlaced("generation-0", tuple(attempts)))
         recorder.worker_lost("generation-0", "killed")
-        recorder.call_began("publish", 0)
+        recorder.note(CallBegan("publish", 0))
         recorder.stalled(600.0, "a rollout")
         recorder.stalled(630.0, "a rollout")
     notes = [record.note for record in open_trace(tmp_path).records() if isinstance(record, NoteRecord)]
@@ -65,9 +65,8 @@ def test_notes_of_a_run_are_in_its_trace_and_a_stall_dumps_the_memory_once(tmp_p
 def test_sigusr1_is_answered_away_from_the_main_thread_and_forgotten_afterwards() -> None:
     before = signal.getsignal(signal.SIGUSR1)
     answered: queue.SimpleQueue[threading.Thread] = queue.SimpleQueue()
-    listener = on_sigusr1(lambda: answered.put(threading.current_thread()))
-    for _ in range(2):
-        os.kill(os.getpid(), signal.SIGUSR1)
-        assert answered.get(timeout=10) is not threading.main_thread()
-    listener.close()
+    with on_sigusr1(lambda: answered.put(threading.current_thread())):
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGUSR1)
+            assert answered.get(timeout=10) is not threading.main_thread()
     assert signal.getsignal(signal.SIGUSR1) is before

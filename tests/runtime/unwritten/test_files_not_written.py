@@ -25,12 +25,11 @@ from fsm.config.setup import set_up
 from fsm.core import Core
 from fsm.errors import ConfigError
 from fsm.events import Begin
-from runtime.actors.saving import saving
+from runtime.checkpoints.checkpoint import saving
 from runtime.cli.app import app
 from runtime.control.messages import Message, Notice
 from runtime.control.run_recorder import RunRecorder
-from runtime.files.durable import write_json_aside
-from runtime.files.unwritten import FileNotWritten, writing
+from runtime.files import FileNotWritten, write_json_aside, writing
 from runtime.launch.driving import _Heard, _outcome_without_controller
 from runtime.launch.model import prepare_model
 from runtime.launch.preflight import output_problems

@@ -1,0 +1,251 @@
+"""Phase 1 of a run: start its actors, open the core, and give every generation worker the weights."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.actor import ActorHandle
+
+from fsm.config.setup import Setup, set_up
+from fsm.core import Core
+from fsm.snapshot import Json, restore, snapshot
+from runtime.actors.fleet import Fleet
+from runtime.actors.reward_worker import RewardWorker, verdict_threads
+from runtime.actors.trainer_group import TrainerGroup
+from runtime.checkpoints.checkpoint import CHECKPOINTS
+from runtime.control.event_loop import Control
+from runtime.control.failures import InterruptedAtStart, failure_of
+from runtime.control.messages import Listener, Notice, RunPlan
+from runtime.control.pumps.clock import ClockPump
+from runtime.control.pumps.effects import Pumps
+from runtime.control.pumps.generation import GenerationPump
+from runtime.control.pumps.rows import Rows
+from runtime.control.pumps.sync import SyncPump
+from runtime.control.pumps.training import TrainingPump
+from runtime.control.run_recorder import RunRecorder
+from runtime.files import FileNotWritten, writing
+from runtime.metrics.accumulator import StepMeter
+from runtime.metrics.writers import MetricsWriter, close_writers, open_writers
+from runtime.naming import start_actor
+from runtime.output.directory import begun_in, write_config, write_run_id
+from runtime.output.shared_output import SharedOutput
+from runtime.trace.files import make_header, next_incarnation, trace_path
+from runtime.trace.notes import WorkerStarted
+from runtime.trace.writer import Trace
+from runtime.transport.data_plane import DataPlane, open_data_plane
+
+
+@dataclass(slots=True)
+class BegunRun:
+    """A run that has begun: its parts, and what is known of it so far."""
+
+    control: Control
+    pumps: Pumps
+    trainer: TrainerGroup
+    fleet: Fleet
+    recorder: RunRecorder
+    trace: Path | None
+    resumed_from: Path | None
+    """The checkpoint that the run resumed from."""
+    ran: bool = False
+    """The core has begun. Before that, a restored core differs from its snapshot: a checkpoint of it would be wrong."""
+    before_stop: Json | None = None
+    """The core's snapshot before the event that stopped it; None where no event did."""
+    accuracy_before: float | None = None
+    accuracy_after: float | None = None
+    began_s: float = field(default_factory=time.monotonic)
+    """When the first rollout started, on the monotonic clock."""
+    rl_s: float = 0.0
+    """As in Outcome, like the next two."""
+    controller_cpu_s: float = 0.0
+    trace_cpu_s: float = 0.0
+
+
+async def begin(
+    plan: RunPlan, shared: SharedOutput, closing: AsyncExitStack, tell: Listener, progressed: Callable[[], None]
+) -> BegunRun:
+    """Start all actors, load the weights everywhere, and remove the directory's mark: from then on the run has begun.
+
+    Actors and files are closed with `closing`, in reverse order. Calls `progressed` after each long part (W2).
+    """
+    settings, resume = plan.settings, plan.start.resume
+    shared.look("the controller")
+    setup = set_up(settings, plan.start.num_prompts)
+    plane, trainer, fleet = _make_actors(plan, closing)
+    cluster = settings.cluster
+    tell(
+        Notice(
+            f"loading the model (trainer ranks: {cluster.num_trainer_ranks}, generation workers: "
+            f"{cluster.num_generation_workers}, engine: {settings.generation.engine.name})"
+        )
+    )
+    fleet.start()
+    await trainer.look(shared)
+    await trainer.open()
+    progressed()
+    resumed = None if resume is None else await trainer.resume(resume.checkpoint)
+    progressed()
+    core, recorder, trace = _open_core(plan, setup, closing, tell)
+    fleet.on_start = lambda worker: recorder.note(WorkerStarted(worker))
+    fleet.on_death = recorder.worker_lost
+    if resume is not None:
+        tell(Notice(f"resuming from {resume.checkpoint}, after {core.state.trainer.version} steps"))
+    await fleet.load(await trainer.publish(core.state.trainer.version))
+    progressed()
+    control = Control(core)
+    pumps = _make_pumps(plan, control, trainer, fleet, Rows(plane), recorder)
+    run = BegunRun(control, pumps, trainer, fleet, recorder, trace, None if resume is None else resume.checkpoint)
+
+    def before_stop() -> None:
+        run.before_stop = snapshot(core)
+
+    core.before_stop = before_stop
+    for prompt, row in resumed.rows if resumed else ():
+        pumps.rows.keep(prompt, row)
+    write_config(plan.output, settings)
+    write_run_id(plan.output, plan.start.origin.run)
+    begun_in(plan.output)
+    return run
+
+
+def _make_actors(plan: RunPlan, closing: AsyncExitStack) -> tuple[DataPlane, TrainerGroup, Fleet]:
+    """The data plane, reward workers, trainer ranks, and the fleet, which is not started yet."""
+    settings = plan.settings
+    plane, plane_actors = open_data_plane(settings.data_plane, plan.names)
+    for actor in plane_actors:
+        closing.callback(ray.kill, actor)
+    rewards = _start_reward_workers(plan)
+    closing.push_async_callback(_close_reward_workers, rewards, plan.closing_s)
+    trainer = TrainerGroup(settings, plan.names, plan.model_directory, plane, plan.start.origin)
+    closing.callback(trainer.close)
+    fleet = Fleet(
+        settings,
+        plan.names,
+        plan.model_directory,
+        plane,
+        rewards,
+        plan.start.held_out,
+        (plan.snapshot or {}).get("first_prompt", 0),
+        plan.start.origin.prompts,
+    )
+    closing.push_async_callback(fleet.close, plan.closing_s)
+    return plane, trainer, fleet
+
+
+def _start_reward_workers(plan: RunPlan) -> list[ActorHandle[Any]]:
+    """As many as configured. Ray restarts one that dies, which has no state."""
+    data, cluster = plan.settings.data, plan.settings.cluster
+    threads = verdict_threads(data, cluster.reward_threads, cluster.reward_processes)
+    arguments = (data, threads, cluster.reward_processes, plan.start.origin.prompts)
+    return [
+        start_actor(
+            RewardWorker, {**plan.names.options(f"reward-{number}"), "num_cpus": 0, "max_restarts": -1}, *arguments
+        )
+        for number in range(cluster.num_reward_workers)
+    ]
+
+
+async def _close_reward_workers(workers: Sequence[ActorHandle[Any]], timeout_s: float) -> None:
+    """End them, within `timeout_s` seconds.
+
+    A worker that is killed takes its verifiers' processes along, but not the processes that those have started.
+    """
+    closing: list[asyncio.Future[None]] = [asyncio.ensure_future(worker.close.remote()) for worker in workers]
+    closed, _ = await asyncio.wait(closing, timeout=timeout_s)
+    for call in closed:
+        call.exception()  # one that is dead has nothing left to close
+    for worker in workers:
+        ray.kill(worker)
+
+
+def _open_core(
+    plan: RunPlan, setup: Setup, closing: AsyncExitStack, tell: Listener
+) -> tuple[Core, RunRecorder, Path | None]:
+    """The core, fresh or restored, its observers, and the path of its trace."""
+    settings, saved = plan.settings, plan.snapshot
+    writers = open_writers(
+        plan.output,
+        config=settings.model_dump(mode="json"),
+        tensorboard=settings.logger.tensorboard,
+        prometheus_port=settings.logger.prometheus_port,
+        wandb_project=settings.logger.wandb_project,
+        run_name=plan.names.run,
+    )
+    closing.callback(_close_writers, writers, tell)
+    incarnation = 0 if saved is None else next_incarnation(plan.output, saved["incarnation"])
+    header = make_header(
+        settings,
+        num_prompts=plan.start.num_prompts,
+        seeds={"run": settings.seed, "data": settings.data.seed},
+        snapshot=saved,
+        incarnation=incarnation,
+    )
+    loop = asyncio.get_running_loop()
+
+    def trace_refused(error: FileNotWritten) -> None:
+        """Called on the thread that writes the trace."""
+        loop.call_soon_threadsafe(tell, Notice(str(error)))
+
+    path = trace_path(plan.output, incarnation)
+    with writing(path, "the run has not begun"):
+        trace = closing.enter_context(Trace(path, header, settings.trace, trace_refused))
+    recorder = RunRecorder(StepMeter(setup.limits, time.monotonic()), writers, trace, tell)
+    if saved is None:
+        core = Core(setup, observer=recorder.observe)
+    else:
+        core = restore(setup, saved, incarnation=incarnation, observer=recorder.observe)
+    recorder.core = core
+
+    def record_failure(_: object, error: BaseException | None, __: object) -> None:
+        """An error that ends the run before it has an Outcome is in its trace too (W3)."""
+        if isinstance(error, InterruptedAtStart):
+            recorder.ended("interrupted", None, recorder.last_checkpoint, None)
+        elif error is not None:
+            recorder.ended("failed", failure_of(error).says, recorder.last_checkpoint, None)
+
+    closing.push(record_failure)
+    for notice in core.notices:
+        tell(Notice(notice))
+    return core, recorder, trace.path if settings.trace.enabled else None
+
+
+def _close_writers(writers: list[MetricsWriter], tell: Listener) -> None:
+    """Metrics that the disk refuses are reported, and cost the run nothing else."""
+    try:
+        close_writers(writers)
+    except FileNotWritten as error:
+        tell(Notice(str(error)))
+
+
+def _make_pumps(
+    plan: RunPlan, control: Control, trainer: TrainerGroup, fleet: Fleet, rows: Rows, recorder: RunRecorder
+) -> Pumps:
+    settings = plan.settings
+    failure, watchdog = settings.async_rl.rollout_failure, settings.async_rl.stall_watchdog
+    checkpointing = settings.checkpointing
+    return Pumps(
+        control=control,
+        generation=GenerationPump(control, fleet, rows, recorder, failure.rollout_timeout_s),
+        training=TrainingPump(control, trainer, rows, recorder, settings.loss_fn.stop_after_steps_without_tokens),
+        sync=SyncPump(
+            control,
+            trainer,
+            fleet,
+            rows,
+            recorder,
+            validation_every=settings.validation.every_steps if plan.start.held_out else None,
+            checkpoint_every=checkpointing.every_steps if checkpointing.enabled else None,
+            checkpoints=plan.output / CHECKPOINTS,
+            keep=checkpointing.keep,
+        ),
+        clock=ClockPump(control, recorder, watchdog),
+        rows=rows,
+        recorder=recorder,
+    )

@@ -1,1 +1,0 @@
-"""Files that may be refused, torn or no plain files."""

@@ -1,0 +1,106 @@
+"""Signals of the process that a user starts: SIGTERM and SIGHUP end a run, SIGUSR1 dumps its trace, SIGALRM is a
+deadline.
+
+Python delivers signals to the main thread only; in another thread, each of these context managers changes nothing.
+"""
+
+from __future__ import annotations
+
+import queue
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from types import FrameType
+from typing import Any
+
+from fsm.config.parse import RunConfig
+from fsm.config.setup import Setup, set_up
+
+LOADING_S = 120.0
+"""Deadline for a sampler to be imported and constructed. The import of a large library may take its time."""
+
+
+class NoAnswer(Exception):
+    """Code of a user missed its deadline. The message gives the deadline and the line that was running."""
+
+
+def interrupts_by_signals() -> AbstractContextManager[None]:
+    """Raise KeyboardInterrupt on SIGTERM and SIGHUP, which schedulers and closing terminals send, as on Ctrl-C."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    heard = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN]
+    return _handled(heard, interrupt)  # nohup has SIGHUP ignored
+
+
+def uninterrupted() -> AbstractContextManager[None]:
+    """Drop SIGINT, SIGTERM and SIGHUP during a short block that must not be cut."""
+    return _handled((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), signal.SIG_IGN)
+
+
+@contextmanager
+def on_sigusr1(answer: Callable[[], object]) -> Iterator[None]:
+    """Call `answer` on another thread at each SIGUSR1, until the block ends."""
+    if not _in_main_thread():
+        yield
+        return
+    asked: queue.SimpleQueue[bool] = queue.SimpleQueue()  # its put is reentrant, as a signal handler must be
+
+    def listen() -> None:
+        while asked.get():
+            answer()
+
+    threading.Thread(target=listen, name="SIGUSR1", daemon=True).start()
+    try:
+        with _handled((signal.SIGUSR1,), lambda number, frame: asked.put(True)):
+            yield
+    finally:
+        asked.put(False)
+
+
+@contextmanager
+def answering_within(seconds: float) -> Iterator[None]:
+    """Raise NoAnswer inside the block once so many seconds have passed.
+
+    It cannot stop code that never releases the interpreter's lock.
+    """
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        place = "" if frame is None else f"; it was at {frame.f_code.co_filename}, line {frame.f_lineno}"
+        raise NoAnswer(f"no answer within {seconds:g} s{place}")
+
+    if not _in_main_thread():
+        yield
+        return
+    with _handled((signal.SIGALRM,), interrupt):
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+
+
+def set_up_in_time(config: RunConfig, num_prompts: int) -> Setup:
+    """`fsm.config.setup.set_up` with a deadline: a custom sampler that hangs raises ConfigError."""
+    with answering_within(LOADING_S):
+        return set_up(config, num_prompts)
+
+
+@contextmanager
+def _handled(numbers: Iterable[int], handler: Any) -> Iterator[None]:
+    """Handle signals with `handler` inside the block."""
+    if not _in_main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()

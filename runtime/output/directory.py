@@ -1,0 +1,212 @@
+"""The directory of a run while it starts, so that a failed start never blocks the next one.
+
+A run that starts in an empty directory first puts a mark there, locks it as long as its process lives, and removes it
+when the run begins. So files next to a mark that nobody locks are left from a failed start, and the next start removes
+them. Without a mark nothing is ever removed, nor is a file that no start makes.
+
+`run.json` holds the run's random id, which its checkpoints carry too (C4). A process that runs in the directory locks
+it, so that no other process resumes the run at the same time. A resumed run changes nothing before it begins.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import yaml
+
+from fsm.errors import ConfigError
+from runtime.files import write_json_aside, write_text_aside, writing
+from runtime.metrics.writers import METRICS_FILE
+from runtime.output.shared_output import TOKEN_FILE
+from runtime.settings import Settings
+from runtime.trace.files import trace_path
+
+MARK = "not-begun"
+CONFIG, MODEL, RUN = "config.yaml", "model", "run.json"
+FINAL_MODEL = f"{MODEL}/final"
+"""The last weights of a run, as a Hugging Face directory."""
+_CANNOT_START = "the run cannot start: "
+_SAYS = "The run in this directory has not begun: the next `evenstep train --output` here removes what this one left.\n"
+
+
+def _made_at_start(output: Path) -> set[str]:
+    """Names of all files that a run makes before it begins."""
+    return {MARK, CONFIG, MODEL, RUN, METRICS_FILE, TOKEN_FILE, trace_path(output, 0).name, "tensorboard", "wandb"}
+
+
+def start_problems(output: Path) -> Iterator[str]:
+    """Why a new run can't start in a directory: it holds other files, or a run is starting there."""
+    found = sorted(path.name for path in output.iterdir())
+    if MARK not in found:
+        if found:
+            yield (
+                f"{output} is not empty ({_listed(found)}): two runs would be mixed; name another directory, empty it, "
+                "or resume the run that is in it"
+            )
+        return
+    others = [name for name in found if name not in _made_at_start(output)]
+    if others:
+        yield (
+            f"{output} was left by a run that never began, and also holds {_listed(others)}, which that run did not "
+            "make and a new one does not remove: move it away, or name another directory"
+        )
+    try:
+        with (output / MARK).open("ab") as mark:
+            _lock(mark)
+    except OSError as error:
+        yield (
+            f"{output} is the directory of a run that starts at this moment ({error.strerror}): wait for it, name "
+            "another, or remove this one if no run is there"
+        )
+
+
+def resume_problems(output: Path) -> Iterator[str]:
+    """Why the run of a directory can't be resumed: another process runs it."""
+    try:
+        with alone_in(output):
+            pass
+    except ConfigError as error:
+        yield str(error).removeprefix(_CANNOT_START)
+    except OSError:
+        pass  # it can't be read; `run_id_of` says why
+
+
+@contextmanager
+def alone_in(output: Path) -> Iterator[None]:
+    """Keep other processes from resuming the directory's run meanwhile. Raises ConfigError if another one runs it."""
+    if not (output / RUN).exists():
+        yield
+        return
+    with (output / RUN).open("rb") as file:
+        try:
+            _lock(file)
+        except BlockingIOError:
+            raise ConfigError(
+                f"{_CANNOT_START}the run in {output} is still running: another process has locked its {RUN}. Wait "
+                "for its end, or end it, and resume then"
+            ) from None
+        except OSError:
+            pass  # a file system without locks
+        yield
+
+
+@contextmanager
+def starting_in(output: Path) -> Iterator[list[str]]:
+    """The directory of a run from its start to its end, made if it is missing; yields the names of removed files.
+
+    A directory with files and no mark, as of a run that is resumed, is left unchanged. A ConfigError removes the mark,
+    the files made at the start, and the directories made here.
+
+    Raises ConfigError if the directory can't be made, or for a problem of `start_problems`.
+    """
+    made = [folder for folder in (output, *output.parents) if not folder.exists()]
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--output {output}: the directory can't be made: {error}; name another one") from error
+    if any(output.iterdir()) and not (output / MARK).exists():
+        yield []
+        return
+    problems = list(start_problems(output))
+    if problems:
+        raise ConfigError("\n  - ".join(["the run cannot start:", *problems]))
+    with (output / MARK).open("ab") as mark:
+        try:
+            _lock(mark)
+        except BlockingIOError:
+            raise ConfigError(
+                f"{_CANNOT_START}another one has just started in {output}; name another directory"
+            ) from None
+        except OSError:
+            pass  # a file system without locks: only the next start would need one, and it is refused
+        mark.truncate(0)
+        mark.write(_SAYS.encode("ascii"))
+        mark.flush()
+        try:
+            yield _removed(output)
+        except ConfigError:
+            if (output / MARK).exists():
+                _leave_nothing(output, made)
+            raise
+
+
+def _removed(output: Path) -> list[str]:
+    """Remove the files that a start left next to its mark; their names."""
+    left = sorted(path for path in output.iterdir() if path.name in _made_at_start(output) - {MARK})
+    for path in left:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    return [path.name for path in left]
+
+
+def _leave_nothing(output: Path, made: list[Path]) -> None:
+    """Undo a refused start; `made` are the directories that it made, the innermost first."""
+    _removed(output)
+    begun_in(output)
+    for folder in made:
+        if any(folder.iterdir()):
+            return
+        folder.rmdir()
+
+
+def _lock(mark: IO[bytes]) -> None:
+    """Lock a file until it is closed. Raises BlockingIOError for a locked one, and OSError where files can't be."""
+    fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"{', '.join(names[:3])}{more}"
+
+
+def begun_in(output: Path) -> None:
+    """The run has begun: remove the mark, so that its files stay."""
+    with writing(output / MARK, "the run has not begun"):
+        (output / MARK).unlink(missing_ok=True)
+
+
+def write_config(output: Path, settings: Settings) -> None:
+    """Write the resolved configuration of the run. Raises FileNotWritten."""
+    with writing(output / CONFIG, "the run has not begun"):
+        write_text_aside(output / CONFIG, yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False))
+
+
+def new_run_id() -> str:
+    """A random id for a new run."""
+    return secrets.token_hex(8)
+
+
+def write_run_id(output: Path, run: str) -> None:
+    """Write the run's id, unless the directory has one. Raises FileNotWritten."""
+    if not (output / RUN).exists():
+        with writing(output / RUN, "the run has not begun"):
+            write_json_aside(output / RUN, {"run": run})
+
+
+def run_id_of(output: Path) -> str | None:
+    """The id of the run in a directory; None without a run.json. Raises ConfigError for one that can't be read."""
+    path = output / RUN
+    if not path.exists():
+        return None
+    try:
+        run = json.loads(path.read_text(encoding="utf-8"))["run"]
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise ConfigError(
+            f"{_CANNOT_START}{path} does not say which run is in {output} ({type(error).__name__}: {error}); "
+            "remove it, and the run is known by its newest checkpoint"
+        ) from None
+    return str(run)
+
+
+def initial_model_of(output: Path) -> Path:
+    """Where the initial model is, or will be. Older runs have it in MODEL itself."""
+    return output / MODEL if (output / MODEL / "config.json").exists() else output / MODEL / "initial"
