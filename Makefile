@@ -48,7 +48,7 @@ bench: $(STAMP) ## control cost per group, by sampler and groups in the buffer
 	$(BIN)/python benchmarks/control_cost.py
 
 docs: $(STAMP) ## write docs/generated: the machines, the configuration keys, and from each rule to its tests
-	$(BIN)/evenstep diagram --write docs/generated/machines.md
+	$(BIN)/evenstep diagram --write docs/generated/machines.md --write docs/architecture.md
 	$(BIN)/evenstep config --write docs/generated/configuration.md
 	$(BIN)/python tests/docs/rules_to_tests.py
 

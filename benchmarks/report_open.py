@@ -42,14 +42,13 @@ from fsm.events import (
 )
 from fsm.state import is_over
 from runtime.report.collect import collect
-from runtime.report.page import page_of
-from runtime.report.verdict import verdict_of
+from runtime.report.page import page_of, verdict_of
 from runtime.settings import Settings, load_settings
 from runtime.trace import writer
-from runtime.trace.config import TraceConfig
 from runtime.trace.files import make_header
 from runtime.trace.notes import AttemptsPlaced, CallBegan, CallEnded
 from runtime.trace.reader import open_trace
+from runtime.trace.writer import TraceConfig
 from specs.checker.closing import outlook
 
 WORKERS = tuple(f"generation-{number}" for number in range(8))

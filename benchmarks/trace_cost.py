@@ -40,10 +40,9 @@ from fsm.events import (
 from fsm.state import is_over
 from runtime.metrics.step_record import StepRecord
 from runtime.settings import Settings, load_settings
-from runtime.trace.config import TraceConfig
 from runtime.trace.files import make_header
 from runtime.trace.notes import AttemptsPlaced, CallBegan, CallEnded, GroupReceived, WorkerStarted
-from runtime.trace.writer import Trace
+from runtime.trace.writer import Trace, TraceConfig
 
 NUM_PROMPTS = 1_000_000_000
 SIBLINGS = 16

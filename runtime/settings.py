@@ -22,7 +22,7 @@ from runtime.files import refuse_not_plain
 from runtime.generation.config import GenerationConfig, VllmEngineConfig
 from runtime.models.config import TinyModelConfig, WarmupConfig
 from runtime.tasks.config import DataConfig
-from runtime.trace.config import TraceConfig
+from runtime.trace.writer import TraceConfig
 from runtime.training.config import LossConfig, OptimizerConfig, PolicyConfig
 
 TINY, SMOLLM2 = "tiny", "smollm2"

@@ -1,7 +1,7 @@
-"""The command line. Exit codes: 0 all is well, 1 something does not hold, 2 the command was used wrongly.
+"""The list of commands. Exit codes: 0 success, 1 failure or unreadable input, 2 the command was used wrongly.
 
-`evenstep check` has its own (`specs.checker.explore.EXIT`): 2 says that a property is violated, 3 that a bound was
-hit. So has `evenstep explain`, by verdict (`runtime.explain.explanation.EXIT`).
+Different are `evenstep check` (`specs.checker.explore.EXIT`: 2 violated, 3 undetermined), `evenstep replay` (2 a
+difference) and `evenstep explain` (by verdict: `runtime.explain.explanation.EXIT`).
 """
 
 from __future__ import annotations
@@ -14,12 +14,10 @@ import typer
 from runtime.cli.check.command import CheckCommand, check
 from runtime.cli.config import config_command
 from runtime.cli.diagram import diagram
-from runtime.cli.explain import explain_command
-from runtime.cli.export import export_command
+from runtime.cli.explain import explain_command, status_command
 from runtime.cli.replay import replay_command
-from runtime.cli.report import report_command
+from runtime.cli.report import export_command, report_command
 from runtime.cli.scenario import scenario_app
-from runtime.cli.status import status_command
 from runtime.cli.trace import trace
 from runtime.cli.train import TrainCommand, train
 
@@ -28,6 +26,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",  # joins the lines of a paragraph, which the docstrings wrap
     help=(
         "Asynchronous GRPO whose control core is a set of explicit, model-checked state machines.\n\n"
         "Every training step comes out even: selected + charged = step size."

@@ -1,4 +1,4 @@
-"""The way in of the `evenstep` command: light, since every process that `evenstep check` spawns imports it anew."""
+"""The `evenstep` console script. Light: every process that `evenstep check` spawns imports it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ def main() -> None:
     """Run the command line."""
     from runtime.cli.app import app
 
-    # Classes and functions that a configuration names (samplers, verifiers) lie in the folder it is run from.
+    # A configuration may name classes and functions (samplers, verifiers) in the working directory.
     sys.path.insert(0, os.getcwd())
     app()

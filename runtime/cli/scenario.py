@@ -11,34 +11,39 @@ from rich.table import Table
 from rich.text import Text
 
 from runtime.launch.signals import LOADING_S, answering_within
+from runtime.trace.show import printable_lines
 from specs.scenarios.run import ScenarioVerdict, find_scenarios, run_file
 
 scenario_app = typer.Typer(
     no_args_is_help=True,
-    help="Run scenario files: a configuration, what the world does, and what must then be true.",
+    help="Run scenario files: a configuration, what happens, and what must then be true.",
 )
 
 
 @scenario_app.callback()
 def scenarios() -> None:
-    """Keep `run` a command of its own, also while it is the only one."""
+    """Keeps `run` a subcommand while it is the only one."""
 
 
 @scenario_app.command("run")
 def run(
-    paths: Annotated[list[Path], typer.Argument(help="Scenario files, or directories that hold some.", metavar="PATH")],
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the state after each move.")] = False,
+    paths: Annotated[list[Path], typer.Argument(help="Scenario files, or directories with some.", metavar="PATH")],
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show after each move what the run waits for.")
+    ] = False,
     setup_checks: Annotated[
         bool,
         typer.Option(
             "--setup-checks/--no-setup-checks",
-            help="Refuse what cannot run, as a real run does; without, see how it goes wrong.",
+            help="Refuse a configuration that a run would refuse; or run it anyway, to see what goes wrong.",
         ),
     ] = True,
 ) -> None:
     """Run scenarios against the real core, with no Ray, no torch and no clock.
 
-    Prints one line a file and exits 0 only if all hold; 1 if one does not, or is mistaken; 2 if a path is wrong.
+    Prints one line per scenario. docs/scenarios.md lists all moves and expectations.
+
+    Exit codes: 0 all scenarios hold, 1 one does not or has a mistake, 2 a path is wrong.
 
     Example: evenstep scenario run tests/scenarios
     """
@@ -64,14 +69,9 @@ def run(
 
 
 def _print_plain(verdict: ScenarioVerdict, log: list[str]) -> None:
-    typer.echo(f"{'holds' if verdict.holds else 'FAILS'}  {verdict.path}  {_printable(verdict.name)}")
+    typer.echo(f"{'holds' if verdict.holds else 'FAILS'}  {verdict.path}  {printable_lines(verdict.name)}")
     for line in [*log, *(line for problem in verdict.problems for line in problem.splitlines())]:
-        typer.echo(f"         {_printable(line)}")
-
-
-def _printable(text: str) -> str:
-    """Without control characters: a scenario may come from anywhere."""
-    return "".join(character if character.isprintable() else " " for character in text)
+        typer.echo(f"         {printable_lines(line)}")
 
 
 def _table(verdicts: list[ScenarioVerdict]) -> Table:
@@ -79,9 +79,5 @@ def _table(verdicts: list[ScenarioVerdict]) -> Table:
     for verdict in verdicts:
         mark = Text("holds", style="green") if verdict.holds else Text("FAILS", style="bold red")
         says = "\n".join([verdict.name, *verdict.problems]).strip()
-        table.add_row(mark, Text(str(verdict.path)), Text(_printable_lines(says)))
+        table.add_row(mark, Text(str(verdict.path)), Text(printable_lines(says)))
     return table
-
-
-def _printable_lines(text: str) -> str:
-    return "\n".join(_printable(line) for line in text.splitlines())

@@ -25,15 +25,15 @@ WRONG_USE = 2
 
 
 class TrainCommand(TyperCommand):
-    """A command whose --resume may stand alone, which Typer knows no way to say."""
+    """A command whose --resume needs no value; Typer has no option for that."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """The arguments that are left; --resume is read as --resume=newest where no checkpoint follows it."""
+        """As Typer parses them; --resume without a checkpoint becomes --resume=newest."""
         return super().parse_args(ctx, list(_with_checkpoint_named(args)))
 
 
 def _with_checkpoint_named(words: Sequence[str]) -> Iterator[str]:
-    """What follows --resume is its checkpoint, unless it is an option or the run's YAML."""
+    """The word after --resume is its checkpoint, unless it is an option or the run's YAML."""
     for word, following in pairwise([*words, "--"]):
         alone = following.startswith("-") or following.endswith((".yaml", ".yml"))
         yield f"--resume={NEWEST}" if word == "--resume" and alone else word
@@ -42,22 +42,24 @@ def _with_checkpoint_named(words: Sequence[str]) -> Iterator[str]:
 def train(
     config: Annotated[
         Path | None,
-        typer.Argument(help="YAML file of the run; without one, the default run.", metavar="[CONFIG]"),
+        typer.Argument(help="The run's YAML. Without it: the default run.", metavar="CONFIG"),
     ] = None,
     overrides: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Set one key, as in grpo.max_num_steps=100. Repeatable.", metavar="KEY=VALUE"),
+        typer.Option("--set", help="Set one key, such as grpo.max_num_steps=100. Repeatable.", metavar="KEY=VALUE"),
     ] = None,
-    summary: Annotated[Path | None, typer.Option("--summary", help="Write the end of the run here, as JSON.")] = None,
+    summary: Annotated[
+        Path | None, typer.Option("--summary", help="Write the run's outcome to this file, as JSON.")
+    ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", help="Directory of the run; without one, runs/<time>.", metavar="DIR")
+        Path | None, typer.Option("--output", help="Directory of the run. Without it: runs/TIME.", metavar="DIR")
     ] = None,
     resume: Annotated[
         str | None,
         typer.Option(
             "--resume",
-            help="Go on with the run in --output: from this checkpoint (its directory, or its name there); without a "
-            "name, from the newest whole one.",
+            help="Resume the run in --output from this checkpoint (its directory, or its name there); without a name, "
+            "from the newest complete one.",
             metavar="[CHECKPOINT]",
         ),
     ] = None,
@@ -65,20 +67,20 @@ def train(
         bool,
         typer.Option(
             "--new-data",
-            help="With --resume: the data may be other than the checkpoint's. What is trained stays, what is not is "
-            "dropped, and the new data is read from its start.",
+            help="With --resume: accept other data than the checkpoint's. Trained prompts stay, others are dropped; "
+            "the new data is read from its start.",
         ),
     ] = False,
-    seed: Annotated[int | None, typer.Option("--seed", help="Sets seed and data.seed.", metavar="N")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Set seed and data.seed.", metavar="N")] = None,
 ) -> None:
     """Train a language model with asynchronous GRPO.
 
-    Without a file it trains a tiny transformer to reverse letters, on two CPU cores, within two minutes.
+    Without CONFIG it trains a tiny transformer to reverse letters, on two CPU cores, within two minutes.
 
-    Every end but kill -9 saves the last weights: a checkpoint to go on from (--resume), and model/final, a Hugging
-    Face directory. Ctrl-C, SIGTERM and SIGHUP end a run in good order; a second one at once.
+    However a run ends, except by kill -9, it saves the last weights: a checkpoint for --resume, and model/final, a
+    Hugging Face directory. Ctrl-C, SIGTERM and SIGHUP let the run finish and save; a second signal ends it at once.
 
-    Exit codes: 0 the run completed, 1 a limit of its configuration stopped it, or it failed, 2 the command or the
+    Exit codes: 0 the run completed, 1 a limit of its configuration stopped it or it failed, 2 the command or the
     configuration is wrong, 130 it was interrupted.
 
     Example: evenstep train --set grpo.max_num_steps=50 --summary summary.json
@@ -92,13 +94,13 @@ def train(
     console = Console()
     try:
         if resume is not None and output is None:
-            raise ConfigError("--resume needs --output, the directory of the run to go on with")
+            raise ConfigError("--resume needs --output, the directory of the run to resume")
         if new_data and resume is None:
-            raise ConfigError("--new-data needs --resume: a new run starts with whatever data it is given")
+            raise ConfigError("--new-data needs --resume: a new run takes any data")
         if summary is not None and not summary.resolve().parent.is_dir():
             raise ConfigError(
-                f"--summary {summary}: there is no directory {summary.resolve().parent}, so the end of the run could "
-                f"not be written; make it, or name another file"
+                f"--summary {summary}: there is no directory {summary.resolve().parent}, so the outcome could not be "
+                f"written; create it, or name another file"
             )
         if summary is not None and (problem := why_not_plain(summary)):
             raise ConfigError(f"--summary {summary}: {problem}, and would be replaced by one; name another file")
@@ -107,7 +109,7 @@ def train(
         request = None if resume is None else ResumeRequest(resume, accepts_other_data=new_data)
         directory = output or Path("runs") / time.strftime("%Y%m%d-%H%M%S")
         if summary is not None and (directory / MARK).exists():
-            summary.unlink(missing_ok=True)  # of a start that came to nothing, perhaps in its own directory
+            summary.unlink(missing_ok=True)  # an earlier start's, which trained nothing
         with open_progress(console, settings.grpo.max_num_steps) as listener:
             result = run_training(settings, directory, resume=request, listener=listener)
     except ConfigError as error:
@@ -118,13 +120,13 @@ def train(
     except InterruptedAtStart as error:
         _end_unbegun("interrupted", error, summary)
     except KeyboardInterrupt:
-        _end_unbegun("interrupted", RuntimeError("interrupted again before it could end in good order"), summary)
+        _end_unbegun("interrupted", RuntimeError("interrupted again before it could save and end"), summary)
     else:
         _end(result, summary, console)
 
 
 def _end_unbegun(status: Status, error: Exception, summary: Path | None, traceback: str | None = None) -> NoReturn:
-    """The end of a run that trained nothing."""
+    """Report the end of a run that trained nothing, and exit."""
     if traceback is not None:
         typer.echo(traceback, err=True)
     typer.echo(f"evenstep train: {error}", err=True)
@@ -145,12 +147,12 @@ def _end(result: RunResult, summary: Path | None, console: Console) -> NoReturn:
 
 
 def _write(summary: Path | None, value: dict[str, Any], exit_code: int) -> NoReturn:
-    """The last thing that is done. A summary that was asked for and can't be written is no success."""
+    """Write the summary and exit. If it can't be written, the command fails."""
     from runtime.files import FileNotWritten, write_json_aside, writing
 
     if summary is not None:
         try:
-            with writing(summary, "what it would say is printed above, in short"):
+            with writing(summary, "the output above has its main figures"):
                 write_json_aside(summary.resolve(), value)
         except FileNotWritten as error:
             typer.echo(f"evenstep train: {error}", err=True)

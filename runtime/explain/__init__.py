@@ -1,14 +1,14 @@
-"""Why a run waits: the verdict, the chain of what waits for what down to its root, and what to change.
+"""Why a run waits: the verdict, the chain of what waits for what down to its root, and what to do.
 
-    usual        what is usual for rollouts and calls, from those that were answered
-    situation    a run at one moment: its state, its vitals, the time, and the trace to look things up in
-    dead_ends    why nothing can fill the step any more
-    waits        what was asked of the world and is not answered; what is filtered; what is slow
-    ends         runs that are over: the outcome, what was kept, what --resume goes on from
-    explanation  `explain`: the verdict
-    sheet        the step as counts per class, and everything in print
-    live         where a run stands, in one line: for the train command and `evenstep status`
-    remote       a live run, by its name
+    finding      `RunVerdict` and `Finding`; how long rollouts and calls usually take
+    situation    a run at one moment: state, vitals, time, and the trace to look things up in
+    dead_ends    why nothing can fill the step any more: causes of deadlocks and livelocks
+    waits        a call or rollout that hangs, groups that are filtered, rollouts that are slow
+    explanation  `explain`: picks the finding; of a run that is over also outcome, model and checkpoint
+    printed      the explanation in print
+    live         where a live run stands, in three lines; asking it over Ray
 
-What needs the checker is given by whoever calls: `runtime` knows `specs` only inside its commands.
+Start with `explanation._find`. A new cause is one function in `dead_ends` or `waits`. The search for a continuation
+(`specs.checker.closing.outlook`) is passed in by the commands: `runtime` does not import `specs` elsewhere.
+docs/explain.md says how each verdict is found.
 """

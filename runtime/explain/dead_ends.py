@@ -1,4 +1,4 @@
-"""Why nothing can fill the step any more: the causes of deadlocks and livelocks, the likeliest to be told first."""
+"""Why a step can never be filled: the causes of deadlocks and livelocks. The first that applies is reported."""
 
 from __future__ import annotations
 
@@ -10,45 +10,43 @@ from fsm.errors import EvenstepError, SamplerError
 from fsm.events import ClaimUnreadable, GroupFailed, GroupFinished
 from fsm.explain import class_name
 from fsm.machines.admission_gate import GateState, within_step_limit
-from fsm.machines.step_assembly import want
 from fsm.rules import own_moves
 from fsm.rules.changes import ClaimFailed, GroupDropped, GroupFiltered, GroupLost, GroupReplaced, Picks
 from fsm.rules.own_moves import batch_is_left
 from fsm.rules.sampler_calls import ask_admit
-from fsm.state import NONE, GroupClass, Queue, State, charged, slots_accounted
+from fsm.state import NONE, GroupClass, Queue, State, slots_accounted
 from fsm.values import pages
-from runtime.explain.situation import Situation, classes_in_hand, eligible
-from runtime.explain.usual import seconds
+from runtime.explain.finding import seconds
+from runtime.explain.situation import Situation, classes_in_hand
 from runtime.trace.choose import with_text
-from runtime.trace.kinds import CODES
+from runtime.trace.kinds import mark_of
 from runtime.trace.records import TransitionRecord
 
 LOST_SHOWN = 5
 VERSIONS_TRIED = 64
-"""Versions at which the sampler is asked whether it would admit the next batch."""
+"""How many later versions the sampler is asked about: would it admit the next batch then?"""
 
 
 class Cause(NamedTuple):
-    """Why, from what the step waits for down to the root; and what to change."""
+    """What waits for what, down to the root; and what to do."""
 
     chain: tuple[str, ...]
     advice: str
 
 
-def cause_of(situation: Situation, state: State) -> Cause:
-    """Why the step can't be filled from a state in which nothing can happen any more."""
+def cause_of(situation: Situation) -> Cause:
+    """Why the step can't be filled, in a state in which no event can come."""
     for find in _CAUSES:
-        cause = find(situation, state)
+        cause = find(situation)
         if cause is not None:
             return cause
-    raise AssertionError("the last cause is always one")
+    raise AssertionError("the last cause always applies")
 
 
-def proof_of(situation: Situation, state: State) -> tuple[str, ...]:
-    """Why no event can come and no move of the core applies: each count that has to be otherwise."""
-    limits, tally = situation.limits, state.tally
-    needed = want(limits.size, state.step.selected, charged(state, state.trainer.version))
-    least, offered = min(limits.min_groups, needed), groups_of(eligible(state, situation.laws, needed))
+def proof_of(situation: Situation) -> tuple[str, ...]:
+    """Why no event can come and no own move applies: the count that rules out each."""
+    tally, needed, least = situation.state.tally, situation.want, situation.least
+    offered = _groups_of(situation.eligible)
     selection = (
         f"{offered} of {tally.ready} ready groups are eligible, {least} are needed at once"
         if offered < least
@@ -57,13 +55,13 @@ def proof_of(situation: Situation, state: State) -> tuple[str, ...]:
     return (
         f"no answer can come: in flight {tally.in_flight}, in training 0, nothing finishing, nothing syncing",
         f"nothing can be selected: {selection}",
-        _no_dispatch(situation, state),
-        _no_admission(situation, state),
+        _no_dispatch(situation),
+        _no_admission(situation),
     )
 
 
-def _no_dispatch(situation: Situation, state: State) -> str:
-    limits, tally = situation.limits, state.tally
+def _no_dispatch(situation: Situation) -> str:
+    limits, tally = situation.limits, situation.state.tally
     if not tally.queued:
         return "nothing can be dispatched: queued 0"
     return (
@@ -72,25 +70,24 @@ def _no_dispatch(situation: Situation, state: State) -> str:
     )
 
 
-def _no_admission(situation: Situation, state: State) -> str:
+def _no_admission(situation: Situation) -> str:
+    state = situation.state
     if state.queue.groups:
         return f"nothing can be admitted before the queue is empty: queued {state.queue.groups}"
     if not batch_is_left(state, situation.limits):
         return f"nothing can be admitted: the data is used up, and {state.pool.spares} spares are no whole batch"
-    return f"nothing can be admitted: the gate is {state.gate.status.name.lower()} at dispatch index " + str(
-        state.gate.dispatch_index
-    )
+    gate = state.gate
+    return f"nothing can be admitted: the gate is {gate.status.name.lower()} at dispatch index {gate.dispatch_index}"
 
 
-def groups_of(picks: Picks) -> int:
-    """How many groups are picked."""
+def _groups_of(picks: Picks) -> int:
     return sum(groups for _, groups in picks)
 
 
-def _lost_group(situation: Situation, state: State) -> Cause | None:
-    """X2 does not hold: a slot is gone that no step was charged for."""
+def _lost_group(situation: Situation) -> Cause | None:
+    """X2 is violated: a slot is gone and no step was charged for it."""
     limits = situation.limits
-    if limits.closes_short or slots_accounted(state, limits):
+    if limits.closes_short or slots_accounted(situation.state, limits):
         return None
     lost = _lost_uncharged(situation)
     said = " and ".join(lost) if lost else "the record of its loss is not in this trace"
@@ -106,19 +103,18 @@ def _lost_group(situation: Situation, state: State) -> Cause | None:
 
 
 def _lost_uncharged(situation: Situation) -> list[str]:
-    """The last groups that were lost and charged to no step, in words; those for the step itself where there are."""
-    codes = {kind: b'["' + CODES[kind].encode() + b'"' for kind in (GroupFiltered, GroupDropped, ClaimFailed)}
-    replaced = b'["' + CODES[GroupReplaced].encode() + b'"'
-    lost = b'["' + CODES[GroupLost].encode() + b'",'
+    """The last groups that were lost and charged to no step, in words: those of the step itself, if there are any."""
+    losses = [mark_of(kind) for kind in (GroupFiltered, GroupDropped, ClaimFailed)]
+    replaced, lost = mark_of(GroupReplaced), mark_of(GroupLost) + b","
     found: deque[tuple[int, str]] = deque(maxlen=1_000)
-    for line in situation.lines(with_text(list(codes.values()))):
+    for line in situation.lines(with_text(losses)):
         if replaced in line or (lost in line and lost + b"-1]" not in line):
             continue
         record = situation.trace.parse(line)
         if isinstance(record, TransitionRecord):
-            for move in record.transition.changes:
-                if isinstance(move, GroupFiltered | GroupDropped | ClaimFailed):
-                    found.append((move.group_class.target_step, _loss(situation, record, move.group_class)))
+            for change in record.transition.changes:
+                if isinstance(change, GroupFiltered | GroupDropped | ClaimFailed):
+                    found.append((change.group_class.target_step, _loss(situation, record, change.group_class)))
     own = [said for target, said in found if target == situation.step]
     return (own or [said for _, said in found])[-LOST_SHOWN:]
 
@@ -140,10 +136,10 @@ def _loss(situation: Situation, record: TransitionRecord, group_class: GroupClas
     return f"{who}, {class_name(group_class)}), record {record.seq}, {ago} ago, {why}; charged to no step"
 
 
-def _due_move(situation: Situation, state: State) -> Cause | None:
-    """Nothing waits for a poll (A3): a move that applies and was not made."""
+def _due_move(situation: Situation) -> Cause | None:
+    """An own move applies and was not made, though nothing waits for a poll (A3)."""
     try:
-        made = own_moves.next_move(state, situation.laws)
+        made = own_moves.next_move(situation.state, situation.laws)
     except (EvenstepError, ValueError) as error:
         return Cause(
             (f"the rules refuse this state: {type(error).__name__}: {error}",),
@@ -153,23 +149,22 @@ def _due_move(situation: Situation, state: State) -> Cause | None:
         return None
     move = type(made[1]).__name__
     return Cause(
-        (f"the core did not make a move that was due: {move}, which today's rules make in this very state",),
-        "another version of evenstep recorded this, or this is a defect of it: evenstep replay shows the difference",
+        (f"the core did not make a move that was due: {move}, which today's rules make in this state",),
+        "another version of evenstep recorded this, or evenstep has a defect: evenstep replay shows the difference",
     )
 
 
-def _small_buffer(situation: Situation, state: State) -> Cause | None:
-    """With a larger buffer, and nothing else changed, the step would close."""
-    limits, tally = situation.limits, state.tally
+def _small_buffer(situation: Situation) -> Cause | None:
+    """With a larger buffer and nothing else changed, the step would close."""
+    limits, tally, needed = situation.limits, situation.state.tally, situation.least
     held = tally.in_flight + tally.ready
     if held < limits.max_buffered:
         return None
     roomy = limits._replace(
         max_buffered=limits.max_buffered + 2 * limits.size, max_inflight=limits.max_inflight + 2 * limits.size
     )
-    if situation.look(state, situation.laws._replace(limits=roomy), {}, 1).closes is not True:
+    if situation.look(situation.state, situation.laws._replace(limits=roomy), {}, 1).closes is not True:
         return None
-    needed = min(limits.min_groups, want(limits.size, state.step.selected, charged(state, state.trainer.version)))
     return Cause(
         (
             f"{situation.sampler} needs {needed} eligible groups at once, and there can never be more than the buffer "
@@ -183,24 +178,22 @@ def _small_buffer(situation: Situation, state: State) -> Cause | None:
     )
 
 
-def _partial_stamp(situation: Situation, state: State) -> Cause | None:
-    """The sampler is bound to one bucket or step, which nothing can fill any more."""
-    limits = situation.limits
-    needed = want(limits.size, state.step.selected, charged(state, state.trainer.version))
-    picks = eligible(state, situation.laws, needed)
+def _partial_stamp(situation: Situation) -> Cause | None:
+    """The sampler selects only groups of one bucket or step, and nothing can fill that."""
+    state, needed, picks = situation.state, situation.want, situation.eligible
     stamps = {(group_class.target_step, group_class.bucket) for group_class, _ in picks}
     if len(stamps) != 1 or stamps == {(NONE, NONE)}:
         return None
     target, bucket = stamps.pop()
-    have, ready = groups_of(picks), state.tally.ready
+    have, ready = _groups_of(picks), state.tally.ready
     what = f"the oldest bucket, {bucket}," if bucket != NONE else f"the batch stamped for step {target}"
     others = f"the other {ready - have} of {ready} ready groups are of others: {_listed(state, picks)}"
     return Cause(
         (
-            f"{situation.sampler} selects of {what} alone, {min(limits.min_groups, needed)} groups at once; {others}",
+            f"{situation.sampler} selects of {what} alone, {situation.least} groups at once; {others}",
             f"{what} can't be filled any more: {have} of {needed}, nothing queued or in flight for it",
         ),
-        "its groups were lost, or were given another stamp when they were attempted again: every attempt must keep the "
+        "its groups were lost, or got another stamp with a later attempt: every attempt must keep the "
         "stamp of its batch (D3), and under weight_fifo no group may be lost (no dynamic sampling, no drop budgets). "
         "Resume from a checkpoint before that under ready_first, or with what lost them turned off",
     )
@@ -216,17 +209,16 @@ def _listed(state: State, but: Picks) -> str:
     return "; ".join(listed[:6]) + ("; …" if len(listed) > 6 else "") if listed else "none"
 
 
-def _idle_sampler(situation: Situation, state: State) -> Cause | None:
-    """There are ready groups, and the sampler takes none: not even one, or none although it would take enough."""
-    needed = want(situation.limits.size, state.step.selected, charged(state, state.trainer.version))
-    offered = groups_of(eligible(state, situation.laws, needed))
-    if not state.tally.ready or 0 < offered < min(situation.limits.min_groups, needed):
+def _idle_sampler(situation: Situation) -> Cause | None:
+    """The sampler selects none of the ready groups, though it could take enough."""
+    state, offered = situation.state, _groups_of(situation.eligible)
+    if not state.tally.ready or 0 < offered < situation.least:
         return None
     name = situation.sampler
     return Cause(
         (
-            f"{state.tally.ready} groups are ready, and the sampler is asked for {min(situation.least, needed)} to "
-            f"{needed} of them",
+            f"{state.tally.ready} groups are ready, and the sampler is asked for {situation.least} to "
+            f"{situation.want} of them",
             f"sampler {name} selects none of the {state.tally.ready} groups that are ready ({_listed(state, ())}), "
             f"though nothing else can come",
         ),
@@ -235,12 +227,13 @@ def _idle_sampler(situation: Situation, state: State) -> Cause | None:
     )
 
 
-def _closed_gate(situation: Situation, state: State) -> Cause | None:
-    """The next batch is held back, for a version that this step would have to make."""
+def _closed_gate(situation: Situation) -> Cause | None:
+    """The gate holds back the next batch until a version that this step would have to make."""
+    state = situation.state
     if state.gate.status is not GateState.CLOSED or state.queue.groups or not batch_is_left(state, situation.limits):
         return None
     index, version, limits = state.gate.dispatch_index, state.trainer.version, situation.limits
-    needs = _version_needed(situation, state)
+    needs = _version_needed(situation)
     if needs is None:
         opens = f"{situation.sampler} admits no further batch at any version up to {version + VERSIONS_TRIED}"
     else:
@@ -260,11 +253,11 @@ def _closed_gate(situation: Situation, state: State) -> Cause | None:
     )
 
 
-def _version_needed(situation: Situation, state: State) -> int | None:
-    """The first version at which the sampler admits the next batch; None where it is at none of the next ones."""
-    now = state.trainer
+def _version_needed(situation: Situation) -> int | None:
+    """The next version at which the sampler admits a batch; None if there is none among VERSIONS_TRIED."""
+    now = situation.state.trainer
     for version in range(now.version + 1, now.version + 1 + VERSIONS_TRIED):
-        later = state._replace(trainer=now._replace(version=version), queue=Queue())
+        later = situation.state._replace(trainer=now._replace(version=version), queue=Queue())
         try:
             if ask_admit(later, situation.laws) is not None:
                 return version
@@ -274,14 +267,14 @@ def _version_needed(situation: Situation, state: State) -> int | None:
     return None
 
 
-def _otherwise(situation: Situation, state: State) -> Cause:
-    hand = ", ".join(class_name(group_class) for group_class in classes_in_hand(state)[:6]) or "nothing"
+def _otherwise(situation: Situation) -> Cause:
+    hand = ", ".join(class_name(group_class) for group_class in classes_in_hand(situation.state)[:6]) or "nothing"
     return Cause(
         (f"no data is left, and what is in hand does not make up step {situation.step}: {hand}",),
         "this is a defect of evenstep or of a custom sampler; evenstep replay tells which rule was broken first",
     )
 
 
-_CAUSES: tuple[Callable[[Situation, State], Cause | None], ...] = (
+_CAUSES: tuple[Callable[[Situation], Cause | None], ...] = (
     _lost_group, _due_move, _small_buffer, _partial_stamp, _idle_sampler, _closed_gate, _otherwise
 )  # fmt: skip

@@ -1,18 +1,18 @@
-"""The verdict on a run at one moment."""
+"""`explain`: the verdict on a run at one moment; of a run that is over also its outcome and its newest checkpoint."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from fsm.errors import BelowFloor, SearchExceeded
 from fsm.explain import status
 from fsm.machines.trainer import TrainerState
+from runtime.checkpoints.checkpoint import CHECKPOINTS, list_checkpoints, looks_whole, step_of
 from runtime.explain.dead_ends import cause_of, proof_of
-from runtime.explain.ends import newest_checkpoint, over
-from runtime.explain.finding import Finding, RunVerdict
+from runtime.explain.finding import Finding, RunVerdict, seconds
 from runtime.explain.situation import Look, Situation, situation_at
-from runtime.explain.usual import seconds
 from runtime.explain.waits import stalled, starved, waiting
 from runtime.trace.notes import EXIT_CODES
 from runtime.trace.reader import TraceFile
@@ -26,43 +26,34 @@ EXIT = {
     RunVerdict.LIVELOCKED: 6,
     RunVerdict.DEADLOCKED: 7,
 }
-"""Exit codes by verdict, those of outcomes as of `evenstep train`; 1 is also for a file that can't be read, 2 for wrong
-use."""
+"""Exit codes by verdict. 1 also means that the trace can't be read, 2 that the command was used wrongly."""
+
+TROUBLE = frozenset({RunVerdict.DEADLOCKED, RunVerdict.LIVELOCKED, RunVerdict.STALLED, RunVerdict.STARVED})
+"""Verdicts that a run's outcome does not make irrelevant: they explain it."""
 
 
-@dataclass(frozen=True)
-class Explanation:
-    """What a step waits for, down to the root, and what to change."""
+@dataclass(frozen=True, kw_only=True)
+class Explanation(Finding):
+    """A finding, with the situation that it is about."""
 
-    verdict: RunVerdict
-    step: int
-    selected: int
-    charged: int
-    size: int
-    waits_for: tuple[str, ...]
-    """The chain of what waits for what; the last is the root."""
-    proof: tuple[str, ...]
-    advice: str
-    before: RunVerdict | None
-    """How a run that is over stood before, where something was wrong with it."""
     situation: Situation
 
     @property
     def root(self) -> str:
-        """What everything waits for in the end."""
+        """What everything else waits for."""
         return self.waits_for[-1]
 
     def as_json(self) -> dict[str, Any]:
-        """Plain JSON."""
+        """As plain JSON."""
         situation, moment = self.situation, self.situation.moment
         ended, resumes_from = situation.ended, newest_checkpoint(situation)
         return {
             "verdict": self.verdict.value,
             "before": None if self.before is None else self.before.value,
-            "step": self.step,
-            "selected": self.selected,
-            "charged": self.charged,
-            "size": self.size,
+            "step": situation.step,
+            "selected": situation.state.step.selected,
+            "charged": situation.charged,
+            "size": situation.limits.size,
             "waits_for": list(self.waits_for),
             "root": self.root,
             "advice": self.advice,
@@ -78,35 +69,15 @@ class Explanation:
 
 
 def explain(trace: TraceFile, look: Look, *, seq: int | None = None, unix_s: float | None = None) -> Explanation:
-    """Explain a run as of record `seq`, as of a wall time, or as of its last record.
+    """Explain a run after record `seq`, at a wall time, or after its last record.
 
-    Args:
-        trace: Opened.
-        look: `specs.checker.closing.outlook`.
-        seq: The last record that counts.
-        unix_s: The time at which ages are measured; records after it do not count.
-
-    Raises:
-        TraceUnreadable: The trace is damaged, or does not reach back that far.
-        ConfigError: Its custom sampler cannot be loaded.
+    `unix_s` is the time at which ages are measured; later records do not count. Raises TraceUnreadable if the trace is
+    damaged or does not reach back that far, and ConfigError if its custom sampler cannot be loaded.
     """
-    return explained(situation_at(trace, look, seq=seq, unix_s=unix_s))
-
-
-def explained(situation: Situation) -> Explanation:
-    """Explain a situation."""
-    finding = _find(situation)
+    situation = situation_at(trace, look, seq=seq, unix_s=unix_s)
+    found = _find(situation)
     return Explanation(
-        finding.verdict,
-        situation.step,
-        situation.state.step.selected,
-        situation.charged,
-        situation.limits.size,
-        finding.chain,
-        finding.proof,
-        finding.advice,
-        finding.before,
-        situation,
+        found.verdict, found.waits_for, found.advice, proof=found.proof, before=found.before, situation=situation
     )
 
 
@@ -114,26 +85,26 @@ def _find(situation: Situation) -> Finding:
     if situation.ended is not None:
         return over(situation, _ended_by(situation), _trouble(situation))
     if not situation.begun:
-        said = "the run has not begun: its actors are being made"
-        return Finding(RunVerdict.HEALTHY, (said,), "nothing yet; look again once it has begun")
+        said = "the run has not begun: its actors are being started"
+        return Finding(RunVerdict.HEALTHY, (said,), "nothing yet; ask again once it has begun")
     return _going_on(situation)
 
 
 def _going_on(situation: Situation) -> Finding:
-    """Of a state in which the run is not over."""
+    """What is found in a state in which the run is not over."""
     finding = _impossible(situation) or stalled(situation) or starved(situation) or waiting(situation)
-    return Finding(finding.verdict, (_head(situation), *finding.chain), finding.advice, finding.proof)
+    return Finding(finding.verdict, (_head(situation), *finding.waits_for), finding.advice, finding.proof)
 
 
 def _trouble(situation: Situation) -> Finding | None:
-    """What is found of the state that a run ended in."""
+    """What was wrong in the state in which a run ended."""
     if situation.running:
         return _going_on(situation) if situation.begun else None
     return starved(situation) if isinstance(situation.stopped_by, BelowFloor | SearchExceeded) else None
 
 
 def _ended_by(situation: Situation) -> str:
-    """The limit that a completed run came to, and what it left over."""
+    """The limit that a completed run reached, and how many prompts it left over."""
     left_over = f"{situation.state.tally.leftover} prompts left over"
     if 0 <= situation.limits.max_steps <= situation.step:
         return f"grpo.max_num_steps is {situation.limits.max_steps} (X3), {left_over}"
@@ -142,7 +113,6 @@ def _ended_by(situation: Situation) -> str:
 
 
 def _head(situation: Situation) -> str:
-    """What the step waits for."""
     state, limits = situation.state, situation.limits
     step, chosen = situation.step, state.step.selected
     made_up = f"step {step} has {chosen} selected and {situation.charged} charged of {limits.size}"
@@ -164,15 +134,15 @@ def _since(situation: Situation) -> str:
 
 
 def _impossible(situation: Situation) -> Finding | None:
-    """Deadlocked, or livelocked."""
     state = situation.state
     if status(state) == "deadlocked":
-        cause = cause_of(situation, state)
-        return Finding(RunVerdict.DEADLOCKED, cause.chain, cause.advice, proof_of(situation, state))
+        cause = cause_of(situation)
+        return Finding(RunVerdict.DEADLOCKED, cause.chain, cause.advice, proof_of(situation))
     outlook = situation.outlook
     if outlook.dead_end is None or outlook.closes:
         return None
-    cause = cause_of(situation, outlook.dead_end)
+    stuck = replace(situation, state=outlook.dead_end)
+    cause = cause_of(stuck)
     tried = (
         f"of all {outlook.states:,} states that can be reached from here, none closes step {situation.step}"
         if outlook.closes is False
@@ -180,7 +150,51 @@ def _impossible(situation: Situation) -> Finding | None:
     )
     proof = (
         tried,
-        f"if all that is in flight ({state.tally.in_flight}) is answered and kept, the run ends up so:",
-        *proof_of(situation, outlook.dead_end),
+        f"if all groups in flight ({state.tally.in_flight}) finish and are kept, the run gets stuck here:",
+        *proof_of(stuck),
     )
     return Finding(RunVerdict.LIVELOCKED, cause.chain, cause.advice, proof)
+
+
+def checkpoints_of(situation: Situation) -> Path:
+    """The folder of the run's checkpoints: next to the trace, or the one that its process last wrote to."""
+    beside = situation.trace.path.absolute().parent / CHECKPOINTS
+    written = situation.vitals.checkpoint
+    return beside if beside.is_dir() or written is None else Path(written).parent
+
+
+def newest_checkpoint(situation: Situation) -> Path | None:
+    """The newest checkpoint that has all its files; None if none has. `--resume` also checks their contents."""
+    return next((path for path in list_checkpoints(checkpoints_of(situation)) if looks_whole(path)), None)
+
+
+def resumes(situation: Situation) -> str:
+    """Which checkpoint `--resume` takes now, in one sentence."""
+    newest = newest_checkpoint(situation)
+    if newest is None:
+        return f"there is no whole checkpoint in {checkpoints_of(situation)}, so --resume has nothing to go on from"
+    return f"--resume goes on from {newest}, after {step_of(newest)} steps"
+
+
+def left(situation: Situation) -> str | None:
+    """Where the run's model is, in one sentence; None if it saved none."""
+    if situation.ended is None or situation.ended.model is None:
+        return None
+    model = Path(situation.ended.model)
+    return f"the model is in {model}" if model.is_dir() else f"the model was saved in {model}, which is gone"
+
+
+def over(situation: Situation, completed_by: str, trouble: Finding | None) -> Finding:
+    """The finding of a run that is over: its outcome and error, then what was wrong before (`trouble`)."""
+    ended = situation.ended
+    assert ended is not None, "the run is over"
+    verdict = RunVerdict(ended.status)
+    if verdict is RunVerdict.COMPLETED:
+        return Finding(verdict, (f"{ended.said} and waits for nothing: {completed_by}",), "nothing")
+    advice = "what the error says" if ended.error is not None else "nothing, if this was wanted"
+    if trouble is None or trouble.verdict not in TROUBLE:
+        return Finding(verdict, (ended.said,), f"{advice}; {resumes(situation)}")
+    if verdict is not RunVerdict.FAILED:
+        advice = trouble.advice
+    chain = (ended.said, f"before that it was {trouble.verdict.value}: {trouble.waits_for[0]}", *trouble.waits_for[1:])
+    return Finding(verdict, chain, f"{advice}; {resumes(situation)}", trouble.proof, trouble.verdict)

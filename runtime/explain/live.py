@@ -1,8 +1,10 @@
-"""Where a run stands, in a few lines: what the train command shows on a terminal, and `evenstep status` once."""
+"""Where a live run stands, in three lines, for the train command and `evenstep status`; and asking it over Ray."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,20 +14,21 @@ from rich.text import Text
 from fsm.core import Core
 from fsm.explain import status, waits_for_briefly
 from fsm.state import charged
-from runtime.explain.usual import seconds
+from runtime.explain.finding import seconds
 from runtime.trace.show import printable
 
 Json = Mapping[str, Any]
 IDLE_SHOWN_S = 10.0
-"""From here on it is said for how long there was no progress."""
+"""From then on the lines say for how long there was no progress."""
+BAR_WIDTH = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A run now. What the last closed step said is None before the first has closed."""
+    """A run now. The figures of the last closed step are None until a step has closed."""
 
     status: str
-    """See `fsm.explain.status`."""
+    """As `fsm.explain.status` names it."""
     step: int
     max_steps: int | None
     selected: int
@@ -37,11 +40,11 @@ class Standing:
     max_buffered: int
     queued: int
     spares: int | None
-    """None where no pool is used."""
+    """None if the run uses no pool."""
     gate: str
     dispatch_index: int
     reward: float | None
-    """Of the last closed step, as the next two: mean over all rollouts before filtering."""
+    """Of the last closed step, like the next two: the mean over all rollouts before filtering."""
     zero_variance_fraction: float | None
     tokens_per_s: float | None
     idle_s: float
@@ -50,7 +53,7 @@ class Standing:
 
 
 def standing_of_core(core: Core, last: Json | None, idle_s: float) -> Standing:
-    """Of a run's core, and the record of the step that closed last (`StepRecord.as_json`)."""
+    """The standing of a core, with the record of the step that closed last (`StepRecord.as_json`)."""
     state, limits = core.state, core.limits
     tally, step = state.tally, state.trainer.version
     return Standing(
@@ -77,7 +80,7 @@ def standing_of_core(core: Core, last: Json | None, idle_s: float) -> Standing:
 
 
 def live_lines(standing: Standing) -> tuple[str, str, str]:
-    """Three lines: the step and how it fills; what is where; what it waits for. Printable."""
+    """Three printable lines: the step and its groups; the places; what the step waits for."""
     done = "" if standing.max_steps is None else f" ({standing.step} of {standing.max_steps} done)"
     step = [
         f"step {standing.step}{done}  {standing.selected} selected + {standing.charged} charged of {standing.size}",
@@ -100,18 +103,15 @@ def live_lines(standing: Standing) -> tuple[str, str, str]:
 
 
 def live_view(standing: Standing) -> Group:
-    """The same for a terminal: the bar of the step, and one line each that is never wrapped."""
+    """The same for a terminal: a bar for the step, and the lines unwrapped."""
     lines = [Text(line, no_wrap=True, overflow="ellipsis") for line in live_lines(standing)]
     lines[0].stylize("bold", 0, lines[0].plain.find("  "))
     lines[2].stylize("dim")
     return Group(bar(standing), *lines)
 
 
-BAR_WIDTH = 40
-
-
 def bar(standing: Standing) -> Text:
-    """Selected, charged and what is missing of the step."""
+    """A bar of the step: selected, charged, missing."""
     size = max(1, standing.size)
     chosen = BAR_WIDTH * standing.selected // size
     lost = BAR_WIDTH * (standing.selected + standing.charged) // size - chosen
@@ -121,3 +121,57 @@ def bar(standing: Standing) -> Text:
 
 def _number(value: float | None, form: str = ".2f") -> str:
     return "–" if value is None else format(value, form)
+
+
+class NotReachable(Exception):
+    """There is no such run, or no Ray. The message says what to do."""
+
+
+ANSWER_S = 10.0
+"""How long to wait for the controller's answer."""
+
+
+def trace_of(run: str, address: str, namespace: str) -> bytes:
+    """The last records and the present state of a live run, as a trace file. Raises NotReachable."""
+    lines: bytes = _ask(run, address, namespace, lambda controller: controller.recent_trace.remote())
+    return lines
+
+
+def standing_of(run: str, address: str, namespace: str) -> Standing:
+    """Where a live run stands. Raises NotReachable."""
+    standing: Standing = _ask(run, address, namespace, lambda controller: controller.standing.remote())
+    return standing
+
+
+def _ask(run: str, address: str, namespace: str, ask: Callable[[Any], Any]) -> Any:
+    os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+    os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    try:
+        import ray
+        from ray.exceptions import GetTimeoutError, RayError
+    except ImportError as error:
+        raise NotReachable(f"a live run is asked over Ray, which is not installed ({error}); give its trace") from error
+    instead = "give the trace of the run instead: evenstep explain runs/…/trace.jsonl"
+    try:
+        ray.init(address=address, namespace=namespace, log_to_driver=False, logging_level=logging.ERROR)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise NotReachable(
+            f"Ray can't be reached at address {address} ({error}): name the cluster with --address, or {instead}"
+        ) from error
+    try:
+        actor: Any = ray.get_actor(f"{run}-controller", namespace=namespace)
+        answer = ray.get(ask(actor), timeout=ANSWER_S)
+    except ValueError as error:
+        raise NotReachable(
+            f"Ray has no run {run} in namespace {namespace} ({error}): see cluster.run_name and cluster.namespace in "
+            f"its config.yaml, or {instead}"
+        ) from error
+    except GetTimeoutError as error:
+        raise NotReachable(f"the controller of run {run} does not answer within {ANSWER_S:g} s: {instead}") from error
+    except RayError as error:
+        raise NotReachable(f"the controller of run {run} can't be asked ({error}): {instead}") from error
+    finally:
+        ray.shutdown()
+    if answer is None:
+        raise NotReachable(f"run {run} has not begun: its actors are being started; ask again")
+    return answer

@@ -1,4 +1,4 @@
-"""A run at one moment, with everything that a verdict is made from."""
+"""A run at one moment: everything that a verdict is based on."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-from fsm.effects import FinishStep, SyncWeights, TrainChunk
 from fsm.errors import EvenstepError, SamplerError, Stalled
-from fsm.events import ChunkTrained, StepFinished, SyncFinished
 from fsm.machines.run import Run, RunState
 from fsm.machines.step_assembly import want
 from fsm.machines.table import fire
@@ -21,85 +18,80 @@ from fsm.rules.laws import Laws
 from fsm.rules.sampler_calls import ask_select
 from fsm.state import GroupClass, Limits, State, charged
 from fsm.values import pages
-from runtime.explain.usual import Usual, usual_of
-from runtime.trace.choose import HEADER_START, Chooser, head_of, with_text
-from runtime.trace.follow import CLOSED
-from runtime.trace.kinds import CODES
+from runtime.explain.finding import Usual, usual_of
+from runtime.trace.choose import Chooser, head_of, with_text
+from runtime.trace.kinds import mark_of
 from runtime.trace.moment import Moment, state_at
 from runtime.trace.notes import CallBegan, CallEnded, RunEnded, Status
-from runtime.trace.reader import SNAPSHOT_MARK, TraceFile, blocks
+from runtime.trace.reader import SNAPSHOT_MARK, TraceFile
 from runtime.trace.records import NoteRecord, Record, TransitionRecord
-from runtime.trace.vitals import RunningAttempt, Vitals
+from runtime.trace.vitals import CALL_BEGINS, CALL_ENDS, RunningAttempt, Vitals
 
-_SHORT_LINE = 200
-"""Bytes; that of a trace which is closed is shorter."""
 STATES_MAX = 4_000
-"""States that the search for a continuation goes through, about a second's worth."""
+"""States that the search for a continuation explores, about a second's worth."""
 CALLS_KEPT = 512
-"""The last lines about calls, from which it is told how long they usually take."""
-_BEGINS: Mapping[type[Any], str] = {TrainChunk: "accumulate", FinishStep: "finish_step", SyncWeights: "sync"}
-_ENDS: Mapping[type[Any], str] = {ChunkTrained: "accumulate", StepFinished: "finish_step", SyncFinished: "sync"}
+"""How many of the last records about calls are used to tell how long calls usually take."""
 
 
 class StepOutlook(Protocol):
-    """What can become of a step; see `specs.checker.closing.Outlook`."""
+    """Whether a step can still close; `specs.checker.closing.Outlook` is one."""
 
     @property
     def closes(self) -> bool | None:
-        """None where a bound was hit."""
+        """None if a bound was hit."""
 
     @property
     def states(self) -> int:
-        """Gone through."""
+        """States explored."""
 
     @property
     def dead_end(self) -> State | None:
-        """Where the run ends up if all is kept."""
+        """The state in which the run gets stuck if every group is kept; None if it does not."""
 
 
 Look = Callable[[State, Laws, Mapping[GroupClass, int], int], StepOutlook]
-"""`specs.checker.closing.outlook`."""
+"""`specs.checker.closing.outlook`, which the commands pass in: `runtime` does not import `specs` elsewhere."""
 
 
 @dataclass(frozen=True)
 class Situation:
-    """A run at one moment. What takes reading the trace is read once, when it is asked for."""
+    """A run at one moment. What needs another look at the trace is read once, when it is asked for."""
 
     trace: TraceFile
     moment: Moment
     state: State
-    """The moment's; of a run that the watchdog stopped, as it was before."""
+    """The moment's. If the watchdog stopped the run: the state before that."""
     now_s: float
-    """On the trace's monotonic clock; later than the moment where nothing was recorded since."""
+    """On the trace's monotonic clock. Later than the moment if nothing was recorded since."""
     look: Look
     stopped_by: EvenstepError | None
-    """None for a run that the core did not stop."""
+    """The error with which the core stopped the run; None if it did not."""
     ended: RunEnded | None
-    """The outcome, as it was recorded, else as far as the core's state tells; None where there is none."""
+    """The recorded outcome, or the one that the core's state shows; None if the run is not over."""
 
     @property
     def running(self) -> bool:
-        """The core was not over; one that the watchdog stopped was not, before."""
+        """The core runs, or ran until the watchdog stopped it."""
         return self.state.run.status is RunState.RUNNING
 
     @property
     def limits(self) -> Limits:
-        """The run's."""
+        """The run's limits."""
         return self.moment.core.limits
 
     @cached_property
     def laws(self) -> Laws:
-        """The run's, without machines."""
+        """The run's laws, fired without `transitions` machines."""
         return self.moment.core.laws._replace(fire=fire)
 
     @property
     def vitals(self) -> Vitals:
-        """As of the moment."""
+        """The moment's vitals."""
         return self.moment.vitals
 
     @property
     def sampler(self) -> str:
-        """Its name."""
+        """The sampler's name."""
         return self.laws.sampler_name
 
     @property
@@ -109,18 +101,28 @@ class Situation:
 
     @property
     def charged(self) -> int:
-        """To that step."""
+        """Groups charged to that step."""
         return charged(self.state, self.step)
 
     @property
     def want(self) -> int:
-        """Groups that it still needs."""
+        """Groups that the step still needs."""
         return want(self.limits.size, self.state.step.selected, self.charged)
 
     @property
     def least(self) -> int:
-        """Eligible groups from which a chunk is selected (S1)."""
+        """Fewest eligible groups that make a chunk (S1)."""
         return min(self.limits.min_groups, self.want)
+
+    @cached_property
+    def eligible(self) -> Picks:
+        """What the sampler would take if one group were enough; () if it raises."""
+        if not self.state.tally.ready or self.want <= 0:
+            return ()
+        try:
+            return ask_select(self.state, self.laws, 1, self.want)
+        except SamplerError:
+            return ()
 
     @cached_property
     def outlook(self) -> StepOutlook:
@@ -128,36 +130,43 @@ class Situation:
         return self.look(self.state, self.laws, {}, STATES_MAX)
 
     def closes_without(self, held: Mapping[GroupClass, int]) -> bool:
-        """Whether the step closes though these attempts never answer and all others are kept."""
-        outlook = self.look(self.state, self.laws, held, 1)
-        return outlook.closes is True
+        """Whether the step closes if these attempts never answer and all others are kept."""
+        return self.look(self.state, self.laws, held, 1).closes is True
 
     @cached_property
     def usual_rollout(self) -> Usual | None:
-        """Of the last groups that finished."""
+        """How long the last groups took to finish."""
         return usual_of(finished.age_s for finished in self.vitals.recent)
+
+    @cached_property
+    def usual_calls(self) -> Mapping[str, Usual | None]:
+        """How long the last calls took, by name."""
+        marks = [mark_of(kind) for kind in (*CALL_BEGINS, *CALL_ENDS, CallBegan, CallEnded)]
+        last = deque(self.lines(with_text(marks)), maxlen=CALLS_KEPT)
+        durations = call_durations([self.trace.parse(line) for line in last])
+        return {call: usual_of(known) for call, known in durations.items()}
 
     @property
     def stall_timeout_s(self) -> float:
-        """How long no progress is allowed to be, where nothing is known of what is usual."""
+        """The age from which something hangs, as long as no usual time is known."""
         return self.moment.core.setup.config.async_rl.stall_watchdog.stall_timeout_s
 
     @property
     def deadline_s(self) -> float | None:
-        """rollout_timeout_s."""
+        """The run's rollout_timeout_s."""
         return self.moment.core.setup.config.async_rl.rollout_failure.rollout_timeout_s
 
     def age_s(self, since_s: float) -> float:
-        """How long ago."""
+        """Seconds since a time of the trace."""
         return max(0.0, self.now_s - since_s)
 
     def class_of(self, rollout: RunningAttempt) -> GroupClass | None:
-        """The class of an attempt that runs; None where the core knows of none."""
+        """The class of a running attempt; None if the core does not know it."""
         group = self.moment.core.book.roster.in_flight.get(rollout.attempt.prompt)
         return None if group is None else group.group_class
 
     def lines(self, choose: Chooser) -> Iterator[bytes]:
-        """Lines up to the moment, those that are chosen."""
+        """The chosen lines up to the moment."""
         for line in self.trace.lines(choose):
             head = head_of(line)
             if head is not None and head.seq > self.moment.seq:
@@ -166,21 +175,19 @@ class Situation:
 
     @cached_property
     def begun(self) -> bool:
-        """The core was told to begin."""
+        """The core has had its Begin event."""
         return next(self.lines(with_text([b'"e":["B"', SNAPSHOT_MARK])), None) is not None
 
-    @cached_property
-    def usual_calls(self) -> Mapping[str, Usual | None]:
-        """How long the calls took of late, by name."""
-        asked = [*_BEGINS, *_ENDS, CallBegan, CallEnded]
-        texts = [b'["' + CODES[kind].encode() + b'"' for kind in asked]
-        last = deque(self.lines(with_text(texts)), maxlen=CALLS_KEPT)
-        durations = call_durations([self.trace.parse(line) for line in last])
-        return {call: usual_of(known) for call, known in durations.items()}
+    @property
+    def at_the_end(self) -> bool:
+        """The moment is the one at which the process closed its trace."""
+        head = self.trace.last_head()
+        is_last = head is not None and head.seq == self.moment.seq
+        return is_last and self.trace.path.suffix == ".jsonl" and self.trace.closed
 
 
 def call_durations(records: Sequence[Record]) -> dict[str, list[float]]:
-    """How long the calls took, by name, of those that began and ended among the records."""
+    """Durations, by name, of the calls that began and ended among the records."""
     began: dict[str, float] = {}
     durations: dict[str, list[float]] = {}
 
@@ -192,9 +199,9 @@ def call_durations(records: Sequence[Record]) -> dict[str, list[float]]:
         now_s = record.monotonic_s
         match record:
             case TransitionRecord(transition=transition):
-                if type(transition.event) in _ENDS:
-                    end(_ENDS[type(transition.event)], now_s)
-                began |= {_BEGINS[type(e)]: now_s for e in transition.effects if type(e) in _BEGINS}
+                if type(transition.event) in CALL_ENDS:
+                    end(CALL_ENDS[type(transition.event)], now_s)
+                began |= {CALL_BEGINS[type(e)]: now_s for e in transition.effects if type(e) in CALL_BEGINS}
             case NoteRecord(note=CallBegan(call=call)):
                 began[call] = now_s
             case NoteRecord(note=CallEnded(call=call)):
@@ -202,24 +209,14 @@ def call_durations(records: Sequence[Record]) -> dict[str, list[float]]:
     return durations
 
 
-def eligible(state: State, laws: Laws, want: int) -> Picks:
-    """What the sampler would take if one group were enough; () where it raises."""
-    if not state.tally.ready or want <= 0:
-        return ()
-    try:
-        return ask_select(state, laws, 1, want)
-    except SamplerError:
-        return ()
-
-
 def classes_in_hand(state: State) -> list[GroupClass]:
-    """Every class that has a group, in order."""
+    """Every class that has a group, sorted."""
     counts = (state.running, state.waiting, state.backing_off, state.ready, state.chunk, state.accumulated)
     return sorted({group_class for places in counts for group_class, _ in pages.items(places)})
 
 
 def situation_at(trace: TraceFile, look: Look, *, seq: int | None, unix_s: float | None) -> Situation:
-    """The run after record `seq`, or at a wall time, or at its end. Raises TraceUnreadable and ConfigError."""
+    """The run after record `seq`, at a wall time, or at its end. Raises TraceUnreadable and ConfigError."""
     moment = state_at(trace, seq=seq, unix_s=unix_s)
     now_s = moment.monotonic_s
     if unix_s is not None:
@@ -236,51 +233,22 @@ def situation_at(trace: TraceFile, look: Look, *, seq: int | None, unix_s: float
 
 
 def _ended(given: Situation, status: Status, error: str | None) -> RunEnded:
-    """The outcome as far as the core's state tells it, of a trace that has no record of it."""
+    """The outcome that the core's state shows, for a trace that has no record of it."""
     return RunEnded(status, error, given.step, given.vitals.checkpoint, None)
 
 
 def _stopped_by(given: Situation) -> EvenstepError:
     if given.moment.core.error is not None:
         return given.moment.core.error
-    for line in given.lines(with_text([b'["' + CODES[RunStopped].encode() + b'"'])):
+    for line in given.lines(with_text([mark_of(RunStopped)])):
         record = given.trace.parse(line)
         if isinstance(record, TransitionRecord):
-            for move in record.transition.changes:
-                if isinstance(move, RunStopped):
-                    return move.error
-    return EvenstepError("why is not in this trace")
-
-
-def _last_line(trace: TraceFile) -> bytes:
-    """The last line of a trace, of a long one its end; a file that was just begun has none but its header."""
-    return next((line for part in reversed(trace.parts) if (line := _last_of(part))), b"")
-
-
-def _last_of(part: Path) -> bytes:
-    if part.suffix == ".gz":
-        last = b""
-        for block in blocks(part):
-            last = block
-        line = last[last.rfind(b"\n", 0, -1) + 1 :]
-        return b"" if line.startswith(HEADER_START) else line
-    with part.open("rb") as file:
-        begin = len(file.readline())
-        size = file.seek(0, 2)
-        file.seek(max(begin, size - _SHORT_LINE))
-        return (file.read().splitlines(keepends=True) or [b""])[-1]
+            for change in record.transition.changes:
+                if isinstance(change, RunStopped):
+                    return change.error
+    return EvenstepError("the reason is not in this trace")
 
 
 def is_open(trace: TraceFile) -> bool:
-    """A file that its process may still be writing to: no rotated part, no dump, and without an end."""
-    written = trace.path.suffix == ".jsonl" and ".ring-" not in trace.path.name
-    return written and not _last_line(trace).endswith(CLOSED)
-
-
-def is_the_end(given: Situation) -> bool:
-    """The moment is the one at which the process closed its trace."""
-    if given.trace.path.suffix != ".jsonl":
-        return False
-    line = _last_line(given.trace)
-    head = head_of(line)
-    return line.endswith(CLOSED) and head is not None and head.seq == given.moment.seq
+    """The trace may still be written to: it is neither a rotated part nor a dump of the ring, and is not closed."""
+    return trace.path.suffix == ".jsonl" and ".ring-" not in trace.path.name and not trace.closed

@@ -1,27 +1,26 @@
-"""What a step that can still close waits for: what does not answer, what is filtered, what is just not there yet."""
+"""What a step that can still close waits for: something that hangs, groups that are filtered, or just time."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from fsm.explain import class_name
 from fsm.machines.trainer import TrainerState
-from fsm.state import GroupClass
 from fsm.values import pages
-from runtime.explain.finding import Finding, RunVerdict
+from runtime.explain.finding import LEAST_S, Finding, RunVerdict, limit_s, seconds
 from runtime.explain.situation import Situation
-from runtime.explain.usual import LEAST_S, limit_s, seconds
 from runtime.trace.vitals import RunningAttempt
 
 OLDEST_SHOWN = 3
 CLASSES_TRIED = 16
-"""Running classes of which it is found out whether the step needs them."""
+"""Up to so many running classes, find out which of them the step needs."""
 _NEWLINE = "\n"
 YOUNG_S = 1.0
-"""Nobody calls a rollout slow that is no older."""
+"""No younger rollout counts as slow."""
 STARVED_SHARE = 0.9
-"""Of the last groups, when so many are filtered the step starves."""
+"""The share of filtered groups, of the last ones, from which the step starves."""
 
 _OF_CALLS: Mapping[str, tuple[str, str]] = {
     "accumulate": ("the trainer has a chunk of step {0} and has not reported it trained", "trainer"),
@@ -33,30 +32,30 @@ _OF_CALLS: Mapping[str, tuple[str, str]] = {
     "evaluate": ("the validation at version {0} is not done", "validation"),
 }
 _INNERMOST = ("load", "publish", "evaluate", "checkpoint", "sync", "finish_step", "accumulate")
-"""Calls, what waits after what it waits for."""
+"""Calls, each before those that wait for it."""
 _ADVICE = {
     "trainer": "look at the trainer's ranks (py-spy dump, nvidia-smi): one that died or hangs in a collective holds up "
     "all; kill the run and resume from its last checkpoint",
     "sync": "look at the generation workers and the transport of the weights: one worker that does not answer holds up "
-    "all; kill it, and it is made anew, or resume from the last checkpoint",
+    "all; kill it and it is restarted, or resume from the last checkpoint",
     "checkpoint": "look at the disk that checkpoints go to",
     "validation": "look at the generation workers; shrink data.validation_size if this is usual",
 }
 
 
 class OpenCall(NamedTuple):
-    """A call that is not answered."""
+    """A call without an answer so far."""
 
     call: str
     number: int
     age_s: float
     said: str
-    """What it is, its age and what is usual."""
+    """The call, its age and the usual duration, in words."""
     hangs: bool
 
 
 def open_call(situation: Situation) -> OpenCall | None:
-    """The innermost call that the run waits for; None where the trainer waits for groups and nothing else is asked."""
+    """The innermost open call; None if there is none."""
     calls = situation.vitals.calls
     call = next((call for call in _INNERMOST if call in calls), None)
     if call is None:
@@ -65,13 +64,13 @@ def open_call(situation: Situation) -> OpenCall | None:
     age_s = situation.age_s(since_s)
     usual = situation.usual_calls.get(call)
     what = _OF_CALLS[call][0].format(number)
-    known = "none has ended before" if usual is None else str(usual)
+    known = "the first of its kind" if usual is None else str(usual)
     hangs = age_s > limit_s(usual, situation.stall_timeout_s)
     return OpenCall(call, number, age_s, f"{what}, for {seconds(age_s)} ({known})", hangs)
 
 
 def stalled(situation: Situation) -> Finding | None:
-    """Something asked of the world does not answer."""
+    """An open call, all workers, or rollouts that the step needs do not answer."""
     call = open_call(situation)
     if call is not None and call.hangs:
         return Finding(RunVerdict.STALLED, (call.said,), _ADVICE[_OF_CALLS[call.call][1]])
@@ -93,26 +92,22 @@ def _dead_workers(situation: Situation) -> Finding | None:
     return Finding(
         RunVerdict.STALLED,
         (
-            f"{in_flight} groups are in flight, and no worker is there to generate them",
+            f"{in_flight} groups are in flight, and no worker is left to generate them",
             f"all {len(workers)} generation workers are dead, the last for "
             f"{seconds(situation.age_s(last_s))}: {listed}",
         ),
-        "see why the workers died (memory, the node, the driver) and why none was made anew: Ray has no place for "
-        "them, or they die when they are made. Resume from the last checkpoint",
+        "find out why the workers died (memory, the node, the driver) and why none was restarted: Ray has no "
+        "resources for them, or they die at their start. Then resume from the last checkpoint",
     )
 
 
 def _hanging_rollouts(situation: Situation) -> Finding | None:
-    """Rollouts beyond their deadline, or far beyond what is usual, without which the step can't close."""
+    """Rollouts that the step needs, far past the usual time or past their deadline."""
     most_s = limit_s(situation.usual_rollout, situation.stall_timeout_s)
     if situation.deadline_s is not None:
         most_s = min(most_s, max(1.1 * situation.deadline_s, situation.deadline_s + LEAST_S))
     hanging = [one for one in situation.vitals.rollouts.values() if situation.age_s(one.started_s) > most_s]
-    held: dict[GroupClass, int] = {}
-    for rollout in hanging:
-        group_class = situation.class_of(rollout)
-        if group_class is not None:
-            held[group_class] = held.get(group_class, 0) + 1
+    held = Counter(known for one in hanging if (known := situation.class_of(one)) is not None)
     if not held or situation.closes_without(held):
         return None
     deadline = situation.deadline_s
@@ -124,14 +119,14 @@ def _hanging_rollouts(situation: Situation) -> Finding | None:
             f"step can't close without them",
             _oldest(situation, hanging, f"; {what}"),
         ),
-        "set async_rl.rollout_failure.rollout_timeout_s, so that a rollout that hangs fails and is attempted again"
+        "set async_rl.rollout_failure.rollout_timeout_s, so that a rollout that hangs fails and is retried"
         if deadline is None
-        else "the deadline has passed and nothing acted on it: see whether the process still runs, and resume",
+        else "the deadline has passed and nothing enforced it: check whether the process still runs, and resume",
     )
 
 
 def _oldest(situation: Situation, rollouts: Iterable[RunningAttempt], more: str = "") -> str:
-    """The oldest of some rollouts, each with its prompt, worker and age, against what is usual."""
+    """The oldest of some rollouts, each with prompt, worker and age, and the usual time."""
     oldest = sorted(rollouts, key=lambda rollout: rollout.started_s)[:OLDEST_SHOWN]
     said = []
     for rollout in oldest:
@@ -149,7 +144,7 @@ def _oldest(situation: Situation, rollouts: Iterable[RunningAttempt], more: str 
 
 
 def starved(situation: Situation) -> Finding | None:
-    """Nearly every group that finishes is filtered."""
+    """Dynamic sampling filters nearly every group that finishes."""
     recent = situation.vitals.recent
     if not situation.limits.dynamic_sampling or len(recent) < situation.limits.size:
         return None
@@ -176,7 +171,7 @@ def starved(situation: Situation) -> Finding | None:
 
 
 def needed_rollouts(situation: Situation) -> list[RunningAttempt]:
-    """Running rollouts of classes that the step can't close without; all, where it can close without any one class."""
+    """Running rollouts of the classes that the step needs; all, if it can close without any one class."""
     rollouts = list(situation.vitals.rollouts.values())
     running = list(pages.items(situation.state.running))
     if len(running) > CLASSES_TRIED:
@@ -186,13 +181,11 @@ def needed_rollouts(situation: Situation) -> list[RunningAttempt]:
 
 
 def waiting(situation: Situation) -> Finding:
-    """Nothing is wrong: slow where rollouts take longer than half of them usually do, else healthy."""
+    """Nothing is wrong: slow if a rollout is older than the usual median, else healthy."""
     call = open_call(situation)
     if situation.state.trainer.status is not TrainerState.ASSEMBLING:
         said = "the trainer is busy" if call is None else call.said
-        return Finding(
-            RunVerdict.HEALTHY, (said,), "nothing: what was asked of the world is answered at the usual times"
-        )
+        return Finding(RunVerdict.HEALTHY, (said,), "nothing: calls are answered within their usual times")
     if not situation.vitals.rollouts:
         return _between_attempts(situation)
     rollouts = needed_rollouts(situation)
@@ -201,12 +194,12 @@ def waiting(situation: Situation) -> Finding:
     half_s = LEAST_S if usual is None else max(usual.median_s, YOUNG_S)
     classes = sorted({class_name(known) for one in rollouts if (known := situation.class_of(one)) is not None})
     chain = (
-        f"what it needs is in flight: {len(rollouts)} running rollouts ({'; '.join(classes[:4])})",
+        f"the step needs {len(rollouts)} running rollouts ({'; '.join(classes[:4])})",
         f"the oldest rollouts, {'within the usual range' if usual else 'the first of the run'}: "
         f"{_oldest(situation, rollouts)}",
     )
     if oldest_s <= half_s:
-        return Finding(RunVerdict.HEALTHY, chain, "nothing: rollouts are as young as they usually are")
+        return Finding(RunVerdict.HEALTHY, chain, "nothing: rollouts are within their usual time")
     return Finding(
         RunVerdict.SLOW,
         chain,
@@ -221,7 +214,7 @@ def _between_attempts(situation: Situation) -> Finding:
         return Finding(
             RunVerdict.HEALTHY,
             ("attempts wait to start, and start with the next event",),
-            "nothing: what is needed is on its way",
+            "nothing: the groups that the step needs are about to start",
         )
     first = backoffs[0]
     left_s = first.since_s + first.delay_s - situation.now_s
@@ -232,6 +225,6 @@ def _between_attempts(situation: Situation) -> Finding:
     )
     if late_s > LEAST_S:
         return Finding(
-            RunVerdict.STALLED, (said,), "the clock of the runtime does not run: see whether its process lives"
+            RunVerdict.STALLED, (said,), "the runtime's clock does not run: check whether its process still lives"
         )
-    return Finding(RunVerdict.SLOW, (said,), "see why attempts fail: evenstep trace --kind GroupFailed")
+    return Finding(RunVerdict.SLOW, (said,), "find out why attempts fail: evenstep trace --kind GroupFailed")

@@ -1,8 +1,10 @@
-"""One row an attempt: prompt, slot, worker, times, what it yielded, and what became of its group."""
+"""One row per attempt: prompt, slot, worker, times, result, and the fate of its group. And their lanes in a chart."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 
 from fsm.core import AppliedEvent
@@ -11,20 +13,19 @@ from fsm.events import Attempt, ClaimUnreadable, GroupFailed, GroupFinished
 from fsm.machines.prompt_group import GroupState
 from fsm.rules import changes
 from fsm.state import NONE
-from runtime.report.columns import NO_WORKER, NOT_YET, Columns, milliseconds
-from runtime.report.texts import Texts
+from runtime.report.columns import NO_WORKER, NOT_YET, Columns, Texts, milliseconds
 from runtime.trace.kinds import Json
 from runtime.trace.notes import AttemptsPlaced, GroupReceived
 from runtime.trace.show import printable
 
 RETRIED = len(GroupState)
-"""The state of an attempt that failed and is followed by another; the others are those of `GroupState`."""
+"""The state of an attempt that failed and was retried; the other states are those of `GroupState`."""
 STATES = [*(state.name.lower().replace("_", " ") for state in GroupState), "retried"]
-"""Per value of the column `state`, its name."""
+"""Names by value of the column `state`."""
 
 
 class After(IntEnum):
-    """What followed in the slot of a group that was filtered or dropped."""
+    """What followed in the slot of a filtered or dropped group."""
 
     NOTHING = 0
     REPLACED = 1
@@ -33,18 +34,18 @@ class After(IntEnum):
 
 COLUMNS: Mapping[str, str] = {
     "prompt": "I",
-    "slot": "I",  # NOT_YET where only its selection is in the trace
+    "slot": "I",  # NOT_YET if only its selection is in the trace
     "dispatch": "I",
-    "worker": "H",  # NO_WORKER where it was not placed
+    "worker": "H",  # NO_WORKER if no worker got it
     "weight": "i",  # start weight
-    "target": "i",  # step that it is stamped for, or −1
-    "begun": "I",  # ms; NOT_YET: before the trace
-    "ended": "I",  # ms; NOT_YET: it runs
-    "left": "I",  # ms at which the group was selected, or evicted
+    "target": "i",  # step that it is stamped with, or −1
+    "begun": "I",  # ms; NOT_YET: before the trace began
+    "ended": "I",  # ms; NOT_YET: still running
+    "left": "I",  # ms: its group was selected or evicted
     "state": "B",
     "after": "B",
-    "step": "i",  # that it was selected into, or −1
-    "charged": "i",  # step that is charged for its loss, or −1
+    "step": "i",  # into which it was selected, or −1
+    "charged": "i",  # step charged for its loss, or −1
     "chunk": "i",
     "tokens": "I",
     "longest": "I",
@@ -52,30 +53,30 @@ COLUMNS: Mapping[str, str] = {
     "correct": "H",
     "truncated": "H",
     "zero_variance": "B",
-    "finished": "B",  # 1 where it was answered with rewards
-    "reward": "f",  # NaN where it is not known
+    "finished": "B",  # 1 if it was answered with rewards
+    "reward": "f",  # NaN if unknown
     "reward_std": "f",
     "generation_s": "f",
-    "error": "I",  # number of its text
+    "error": "I",  # number of its text, or NOT_YET
 }
 _NAN = float("nan")
 
 
 class Attempts:
-    """Attempts by number of row, as the records tell of them."""
+    """All attempts, from the records in order."""
 
     def __init__(self, texts: Texts) -> None:
         self.rows = Columns(COLUMNS)
         self.workers: list[str] = []
-        """Names by number, printable."""
+        """Printable names by number."""
         self.running: dict[int, int] = {}
-        """Rows of attempts that run, by dispatch number."""
+        """Rows of running attempts by dispatch number."""
         self._texts = texts
         self._worker_numbers: dict[str, int] = {}
         self._in_hand: dict[int, int] = {}
-        """Rows of groups that are ready or selected, by prompt."""
+        """Rows of ready and selected groups by prompt."""
         self._finished: tuple[int, int] | None = None
-        """Prompt and row of the group that finished last, until it is received."""
+        """Prompt and row of the group that finished last, until its GroupReceived."""
 
     def transition(self, now: int, transition: AppliedEvent) -> None:
         """One applied event."""
@@ -95,7 +96,7 @@ class Attempts:
                 self._clear(now, effect)
 
     def placed(self, note: AttemptsPlaced) -> None:
-        """A worker was given attempts."""
+        """A worker got attempts."""
         worker = self.worker_number(note.worker)
         for attempt in note.attempts:
             row = self.running.get(attempt.dispatch)
@@ -103,9 +104,9 @@ class Attempts:
                 self.rows["worker"][row] = worker
 
     def received(self, note: GroupReceived) -> None:
-        """What a worker says of the group that finished last."""
+        """More about the group that finished last."""
         if self._finished is None or self._finished[0] != note.prompt:
-            return  # the record before is not in this trace
+            return  # its GroupFinished is not in this trace
         row, rows = self._finished[1], self.rows.columns
         rows["longest"][row], rows["rollouts"][row], rows["correct"][row] = note.longest, note.rollouts, note.correct
         rows["truncated"][row], rows["generation_s"][row] = note.truncated, note.generation_s
@@ -113,7 +114,7 @@ class Attempts:
         self._finished = None
 
     def adopt(self, core: Json, vitals: Json | None) -> None:
-        """What a snapshot knows of groups in hand whose attempts are not in the trace."""
+        """Add groups in hand that a snapshot lists and whose attempts are not in the trace."""
         for attempt, slot, weight, started_s, worker in () if vitals is None else vitals["rollouts"]:
             prompt, dispatch = attempt[:2]
             if dispatch not in self.running:
@@ -130,7 +131,7 @@ class Attempts:
                     self._in_hand[prompt] = row
 
     def worker_number(self, name: str) -> int:
-        """The number of a worker; a new one where it was not known."""
+        """The number of a worker, new or known."""
         known = self._worker_numbers.get(name)
         if known is None:
             known = self._worker_numbers[name] = len(self.workers)
@@ -149,7 +150,7 @@ class Attempts:
         self.running[dispatch] = self._new(prompt, dispatch, slot, weight, target_step, now)
 
     def _running_row(self, attempt: Attempt) -> int:
-        """The row of an attempt that runs; of one that began before the trace, a new one."""
+        """The row of a running attempt; a new row if it began before the trace."""
         row = self.running.pop(attempt.dispatch, None)
         return self._new(attempt.prompt, attempt.dispatch, NOT_YET, NONE, NONE, NOT_YET) if row is None else row
 
@@ -167,8 +168,8 @@ class Attempts:
             self._finished = (event.attempt.prompt, row)
         else:
             rows["error"][row] = self._texts.number(event.error)
-        for move in done:
-            kind = type(move)
+        for change in done:
+            kind = type(change)
             if kind is changes.GroupCommitted:
                 rows["state"][row] = GroupState.READY
                 self._in_hand[event.attempt.prompt] = row
@@ -178,19 +179,21 @@ class Attempts:
                 rows["state"][row] = RETRIED
             elif kind is changes.GroupReplaced:
                 rows["after"][row] = After.REPLACED
-            elif type(move) is changes.GroupLost:
-                rows["after"][row], rows["charged"][row] = After.LOST, move.charged_step
+        self._lose(row, done)
 
     def _unreadable(self, event: ClaimUnreadable, done: tuple[changes.Change, ...]) -> None:
         row, rows = self._held(event.prompt), self.rows
         del self._in_hand[event.prompt]
         rows["state"][row], rows["error"][row] = GroupState.DROPPED, self._texts.number(event.error)
-        for move in done:
-            if type(move) is changes.GroupLost:
-                rows["after"][row], rows["charged"][row] = After.LOST, move.charged_step
+        self._lose(row, done)
+
+    def _lose(self, row: int, done: tuple[changes.Change, ...]) -> None:
+        for change in done:
+            if type(change) is changes.GroupLost:
+                self.rows["after"][row], self.rows["charged"][row] = After.LOST, change.charged_step
 
     def _held(self, prompt: int) -> int:
-        """The row of a group that is ready or selected; of one that finished before the trace, a new one."""
+        """The row of a ready or selected group; a new row if it finished before the trace."""
         row = self._in_hand.get(prompt)
         if row is None:
             row = self._in_hand[prompt] = self._new(prompt, NOT_YET, NOT_YET, NONE, NONE, NOT_YET)
@@ -205,7 +208,7 @@ class Attempts:
 
     def _clear(self, now: int, effect: ClearRows) -> None:
         if effect.why not in _CLEARED:
-            return  # said of an answer above
+            return  # known from the answer
         for prompt in effect.prompts:
             row = self._held(prompt)
             del self._in_hand[prompt]
@@ -216,4 +219,58 @@ class Attempts:
 
 _CLEARED = {"trained": GroupState.TRAINED, "evicted": GroupState.EVICTED}
 _PLACES = {"ready": GroupState.READY, "chunk": GroupState.SELECTED, "accumulated": GroupState.SELECTED}
-"""Per place of a snapshot, the state of its groups."""
+"""By place in a snapshot, the state of its groups."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """Attempts in lanes, except those that began before the trace."""
+
+    lane: dict[int, int]
+    """By the attempt's row."""
+    workers: dict[int, int]
+    """By worker, how many lanes it has; `NO_WORKER` stands for attempts that no worker got."""
+
+
+def lanes_of(attempts: Columns, now: int) -> Lanes:
+    """Give every attempt the first free lane of its worker, so that none covers another; running ones end `now`."""
+    workers, begun, ended = attempts["worker"], attempts["begun"], attempts["ended"]
+    rows = [row for row in range(len(attempts)) if begun[row] != NOT_YET]
+    rows.sort(key=lambda row: (workers[row], begun[row], row))
+    lane: dict[int, int] = {}
+    counts: dict[int, int] = {}
+    free: list[int] = []
+    taken: list[tuple[int, int]] = []
+    worker = -1
+    for row in rows:
+        if workers[row] != worker:
+            worker, free, taken = workers[row], [], []
+            counts[worker] = 0
+        while taken and taken[0][0] <= begun[row]:
+            heapq.heappush(free, heapq.heappop(taken)[1])
+        if not free:
+            heapq.heappush(free, counts[worker])
+            counts[worker] += 1
+        lane[row] = heapq.heappop(free)
+        end = now if ended[row] == NOT_YET else ended[row]
+        heapq.heappush(taken, (max(end, begun[row] + 1), lane[row]))
+    return Lanes(lane, counts)
+
+
+def in_lanes(attempts: Columns, lanes: Lanes, workers: Sequence[str]) -> tuple[Columns, list[dict[str, object]]]:
+    """Attempts in the order in which a page draws them, by lane and time; and by worker where its lanes begin."""
+    order = Columns({"row": "I"})
+    begun, worker_of = attempts["begun"], attempts["worker"]
+    by_lane: dict[tuple[int, int], list[int]] = {}
+    for row, lane in lanes.lane.items():
+        by_lane.setdefault((worker_of[row], lane), []).append(row)
+    shown: list[dict[str, object]] = []
+    for worker, count in sorted(lanes.workers.items()):
+        starts: list[int] = []
+        for lane in range(count):
+            starts.append(len(order))
+            for row in sorted(by_lane[worker, lane], key=lambda row: (begun[row], row)):
+                order.append(row)
+        name = "not placed" if worker == NO_WORKER else workers[worker]
+        shown.append({"name": name, "starts": [*starts, len(order)]})
+    return order, shown

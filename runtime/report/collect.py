@@ -1,10 +1,9 @@
-"""One pass over a trace: everything that a report or an export shows, in columns."""
+"""One pass over a trace: all that a report or an export shows, in columns."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
@@ -16,12 +15,11 @@ from fsm.machines.trainer import TrainerState
 from fsm.rules.changes import RunCompleted, RunStopped
 from fsm.state import Limits
 from runtime.report.attempts import Attempts
-from runtime.report.columns import Columns, milliseconds
+from runtime.report.columns import Columns, Texts, milliseconds
 from runtime.report.counters import Counters
 from runtime.report.happenings import Happenings
 from runtime.report.phases import Phases, cause_of
 from runtime.report.steps import metric_columns, steps_of
-from runtime.report.texts import Texts
 from runtime.trace.files import TraceUnreadable, setup_of
 from runtime.trace.kinds import Json
 from runtime.trace.notes import AttemptsPlaced, GroupReceived, RunEnded
@@ -29,11 +27,13 @@ from runtime.trace.reader import TraceFile
 from runtime.trace.records import NoteRecord, Record, SnapshotRecord, TransitionRecord
 
 TOLD_EVERY = 10_000
-"""Records after which it is told how many were read."""
+"""Records between two reports of progress."""
+_WRONG = (TypeError, ValueError, LookupError, AttributeError, OverflowError)
+"""What values of a wrong type, size or place raise."""
 
 
 class Shape(NamedTuple):
-    """What the header says of the run."""
+    """What the header says about the run."""
 
     sampler: str
     size: int
@@ -47,77 +47,41 @@ class Shape(NamedTuple):
     packages: Json
 
 
-@dataclass(frozen=True, slots=True)
-class Collected:
-    """What a trace holds. Times are milliseconds since it was opened."""
-
-    trace: TraceFile
-    shape: Shape
-    attempts: Attempts
-    counters: Counters
-    phases: Phases
-    happenings: Happenings
-    steps: Columns
-    metrics: Columns
-    texts: Texts
-    limits: Limits | None
-    """None where the run's custom sampler cannot be loaded here, whose demands they depend on."""
-    records: int
-    first_seq: int
-    begun: int
-    """Of the first record."""
-    ended: int
-    """Of the last record."""
-    over: bool
-    """The run has ended, or its core is completed or stopped."""
-
-
 def collect(trace: TraceFile, reached: Callable[[int], None] = lambda _: None) -> Collected:
-    """Read a trace from its beginning to its end. `reached` is told how many records were read.
+    """Read a whole trace. `reached` is called with the number of records read so far.
 
-    Raises TraceUnreadable: it has no record, is damaged before its last line, or holds what no run writes.
+    Raises TraceUnreadable: the trace has no record, is damaged before its last line, or holds what no run writes.
     """
-    with _refusing(trace, "its header"):
-        shape, limits = _shape(trace.header), _limits(trace)
-    gathering = _Gathering(limits)
+    with _blaming(trace, lambda: "its header"):
+        collected = Collected(trace)
     records = trace.records()
-    first = last = next(records, None)
-    if first is None or last is None:
+    first = next(records, None)
+    if first is None:
         raise TraceUnreadable(
-            f"{trace.path} has no record: its process died before anything happened; look at the run's output"
+            f"{trace.path} has no record: its process died before anything happened; read the run's output"
         )
-    number = 0
-    try:
-        gathering.open(trace, first)
+    number, last = 0, first
+    with _blaming(trace, lambda: f"record {last.seq}"):
+        collected.open(first)
         for number, last in enumerate(chain([first], records), 1):
-            gathering.record(last)
+            collected.record(last)
             if not number % TOLD_EVERY:
                 reached(number)
-    except _WRONG as error:
-        raise _is_wrong(trace, f"record {last.seq}", error) from error
     reached(number)
-    ended = milliseconds(last.monotonic_s)
-    with _refusing(trace, "what its records add up to"):
-        gathering.close(ended)
-        steps = steps_of(gathering.attempts.rows, gathering.phases)
-        metrics = metric_columns(gathering.happenings.metrics)
-    return Collected(
-        trace=trace,
-        shape=shape,
-        attempts=gathering.attempts,
-        counters=gathering.counters,
-        phases=gathering.phases,
-        happenings=gathering.happenings,
-        steps=steps,
-        metrics=metrics,
-        texts=gathering.texts,
-        limits=limits,
-        records=number,
-        first_seq=first.seq,
-        begun=milliseconds(first.monotonic_s),
-        ended=ended,
-        over=gathering.over,
-    )
+    with _blaming(trace, lambda: "the sum of its records"):
+        collected.close(number, milliseconds(last.monotonic_s))
+    return collected
+
+
+@contextmanager
+def _blaming(trace: TraceFile, what: Callable[[], str]) -> Iterator[None]:
+    """Turn errors that wrong values cause into TraceUnreadable with the place."""
+    try:
+        yield
+    except _WRONG as error:
+        raise TraceUnreadable(
+            f"{trace.path}: {what()} does not come from a run: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _shape(header: Json) -> Shape:
@@ -137,51 +101,44 @@ def _limits(trace: TraceFile) -> Limits | None:
         return None
 
 
-@contextmanager
-def _refusing(trace: TraceFile, what: str) -> Iterator[None]:
-    """What is wrong in a trace is said to be so, by its place."""
-    try:
-        yield
-    except _WRONG as error:
-        raise _is_wrong(trace, what, error) from error
+class Collected:
+    """What a trace holds. Times are milliseconds since it was opened."""
 
-
-def _is_wrong(trace: TraceFile, what: str, error: Exception) -> TraceUnreadable:
-    return TraceUnreadable(f"{trace.path}: {what} is none of a run: {type(error).__name__}: {error}")
-
-
-_WRONG = (TypeError, ValueError, LookupError, AttributeError, OverflowError)
-"""What values of a wrong type, size or place raise."""
-
-
-class _Gathering:
-    """Everything that is told of the records, and the time between them."""
-
-    def __init__(self, limits: Limits | None) -> None:
+    def __init__(self, trace: TraceFile) -> None:
+        self.trace = trace
+        self.shape = _shape(trace.header)
+        self.limits = _limits(trace)
+        """None if the run's custom sampler can't be loaded here: they depend on it."""
         self.texts = Texts()
         self.attempts = Attempts(self.texts)
         self.counters = Counters()
         self.phases = Phases()
         self.happenings = Happenings(self.texts)
+        self.steps: Columns
+        self.metrics: Columns
+        self.records = self.first_seq = 0
+        self.begun = self.ended = 0
+        """Times of the first and the last record."""
         self.over = False
-        self._max_buffered = None if limits is None else limits.max_buffered
+        """The run has ended, or its core is completed or stopped."""
         self._before = 0
         self._unplaced = True
-        """No snapshot was seen yet of a trace that has no beginning."""
+        """The trace has no beginning, and no snapshot was read yet."""
 
-    def open(self, trace: TraceFile, record: Record) -> None:
-        """The first record is known: does the trace have the run's beginning?"""
-        self._before = milliseconds(record.monotonic_s)
+    def open(self, record: Record) -> None:
+        """Take the first record; with the run's beginning, counts start from the header."""
+        self.first_seq = record.seq
+        self.begun = self._before = milliseconds(record.monotonic_s)
         if record.seq != 0:
             return
         self._unplaced = False
-        saved = trace.header["snapshot"]
+        saved = self.trace.header["snapshot"]
         self.counters.begin(saved)
         if saved is not None:
             self.attempts.adopt(saved, None)
 
     def record(self, record: Record) -> None:
-        """One record."""
+        """Take one record."""
         now = milliseconds(record.monotonic_s)
         if type(record) is TransitionRecord:
             self._pass_time(now)
@@ -198,11 +155,14 @@ class _Gathering:
         elif type(record) is SnapshotRecord:
             self._snapshot(record)
 
-    def close(self, now: int) -> None:
-        """The last record was told."""
+    def close(self, records: int, now: int) -> None:
+        """Finish after the last record."""
+        self.records, self.ended = records, now
         self._pass_time(now)
         self.phases.finish(now)
         self.counters.sample(now)
+        self.steps = steps_of(self.attempts.rows, self.phases)
+        self.metrics = metric_columns(self.happenings.metrics)
 
     def _transition(self, now: int, transition: AppliedEvent) -> None:
         if type(transition.event) is Begin:
@@ -215,7 +175,7 @@ class _Gathering:
             self.over = True
 
     def _pass_time(self, now: int) -> None:
-        """Between two events nothing changes, so what the trainer waited for is what it waited for all the while."""
+        """Nothing changes between two events, so the trainer waited for the same cause all the time."""
         for_ms, self._before = now - self._before, now
         busy = self.phases.now
         if for_ms <= 0 or busy is None or busy[0] is not TrainerState.ASSEMBLING or self.over:
@@ -226,7 +186,7 @@ class _Gathering:
             running=len(self.attempts.running),
             in_flight=in_flight,
             buffered=in_flight + counts[GroupState.READY],
-            max_buffered=self._max_buffered,
+            max_buffered=None if self.limits is None else self.limits.max_buffered,
             gate_open=self.counters.gate_open,
         )
         self.phases.waited(cause, for_ms)
@@ -245,7 +205,7 @@ class _Gathering:
 
 
 def rows_of(table: Columns) -> Iterator[dict[str, float]]:
-    """Rows by name, for tests and for writing out."""
+    """The rows of a table, each by column name."""
     names = list(table.columns)
     for values in zip(*table.columns.values(), strict=True):
         yield dict(zip(names, values, strict=True))

@@ -1,4 +1,4 @@
-"""A table as typed arrays: a hundred thousand rows take megabytes, and a browser reads them as they are."""
+"""Tables as typed arrays, which a browser reads directly: a hundred thousand rows take megabytes. And their texts."""
 
 from __future__ import annotations
 
@@ -8,27 +8,29 @@ from array import array
 from collections.abc import Mapping
 from typing import Any
 
+from runtime.trace.show import printable
+
 NOT_YET = 0xFFFF_FFFF
-"""Stands for "not in this trace" in columns of times, and for "none" in those of row numbers and texts."""
+"""In columns of times: not in this trace. In columns of row numbers and texts: none."""
 NO_WORKER = 0xFFFF
 ALIGNED = 8
-"""Bytes; every column begins at a multiple of it."""
+"""Every column begins at a multiple of so many bytes."""
 JAVASCRIPT: Mapping[str, str] = {
     "B": "Uint8Array", "H": "Uint16Array", "I": "Uint32Array", "i": "Int32Array", "f": "Float32Array"
 }  # fmt: skip
-"""What a browser reads an array of each type code as."""
+"""By type code of an array, its type in the browser."""
 
 
 def milliseconds(monotonic_s: float) -> int:
-    """A time of the trace as its columns hold it: enough for 49 days."""
+    """A time of the trace as columns hold it, enough for 49 days."""
     return round(monotonic_s * 1000)
 
 
 class Columns:
-    """A table: named columns of one length, each of one type."""
+    """A table: named columns of equal length, each of one type."""
 
     def __init__(self, types: Mapping[str, str]) -> None:
-        """`types` gives the type code of `array` per column, in order."""
+        """`types`: by column, in order, the type code of its `array`."""
         self.columns: dict[str, array[Any]] = {name: array(code) for name, code in types.items()}
         self._first = next(iter(self.columns.values()))
         self._appends = tuple(column.append for column in self.columns.values())
@@ -40,24 +42,24 @@ class Columns:
         return self.columns[name]
 
     def append(self, *values: float) -> int:
-        """Add a row, its values in order of the columns. Returns its number. Raises OverflowError."""
+        """Append a row in the order of the columns, and return its number. Raises OverflowError."""
         for append, value in zip(self._appends, values, strict=True):
             append(value)
         return len(self._first) - 1
 
     def last(self, name: str) -> Any:
-        """The value of a column in the last row."""
+        """A column's value in the last row."""
         return self.columns[name][-1]
 
 
 class Packing:
-    """Columns of several tables, one after the other in one piece of memory."""
+    """The columns of several tables in one piece of memory."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()
 
     def add(self, table: Columns) -> dict[str, Any]:
-        """Pack a table. Returns where it is: `rows`, and per column its type and the offset of its first byte."""
+        """Pack a table. Returns its number of rows, and by column its type and offset."""
         places: dict[str, list[str | int]] = {}
         for name, column in table.columns.items():
             self._bytes.extend(bytes(-len(self._bytes) % ALIGNED))
@@ -66,7 +68,7 @@ class Packing:
         return {"rows": len(table), "columns": places}
 
     def base64(self) -> str:
-        """Everything that was packed."""
+        """All packed bytes."""
         return base64.b64encode(self._bytes).decode("ascii")
 
 
@@ -76,3 +78,28 @@ def _little_endian(column: array[Any]) -> bytes:
     swapped = array(column.typecode, column)
     swapped.byteswap()
     return swapped.tobytes()
+
+
+LONGEST = 2_000
+"""Characters kept of one text."""
+MOST = 5_000
+"""How many different texts are kept."""
+BEYOND = "(a report keeps no more texts; evenstep trace shows this one)"
+
+
+class Texts:
+    """Texts by number: each is kept once, printable and cut."""
+
+    def __init__(self) -> None:
+        self.kept: list[str] = []
+        self._numbers: dict[str, int] = {}
+
+    def number(self, text: str) -> int:
+        """The number of a text, which is kept if it is new."""
+        shown = printable(str(text), widest=LONGEST)
+        if shown not in self._numbers and len(self.kept) >= MOST:
+            shown = BEYOND
+        if shown not in self._numbers:
+            self._numbers[shown] = len(self.kept)
+            self.kept.append(shown)
+        return self._numbers[shown]

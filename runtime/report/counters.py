@@ -1,6 +1,6 @@
-"""In flight, ready, pool, queue, gate and dispatch index over time: the balance sheet, moved as the moves say.
+"""In flight, ready, pool, queue, gate and dispatch index over time: the tally, updated by each change.
 
-What a move takes from one place to another is read off the table of PromptGroup; nothing is decided here.
+The rule table of PromptGroup says from which place to which a change takes groups; nothing is decided here.
 """
 
 from __future__ import annotations
@@ -33,60 +33,59 @@ def _all(picks: Picks) -> int:
 
 
 _MOVED: Mapping[type[Any], tuple[str, Callable[[Any], int]]] = {
-    changes.PromptsHeldBack: ("hold_back", lambda move: move.groups),
-    changes.QueueDispatched: ("dispatch", lambda move: move.groups),
+    changes.PromptsHeldBack: ("hold_back", lambda change: change.groups),
+    changes.QueueDispatched: ("dispatch", lambda change: change.groups),
     changes.GroupCommitted: ("commit", lambda _: 1),
     changes.GroupFiltered: ("filter", lambda _: 1),
     changes.GroupDropped: ("drop", lambda _: 1),
     changes.GroupReplaced: ("replace", lambda _: 1),
     changes.ClaimFailed: ("claim_failed", lambda _: 1),
-    changes.ChunkSelected: ("select", lambda move: _all(move.picks)),
-    changes.StepClosed: ("train", lambda move: move.selected),
-    changes.GroupsEvicted: ("evict", lambda move: _all(move.picks)),
-    changes.GroupsAborted: ("abort", lambda move: _all(move.picks)),
+    changes.ChunkSelected: ("select", lambda change: _all(change.picks)),
+    changes.StepClosed: ("train", lambda change: change.selected),
+    changes.GroupsEvicted: ("evict", lambda change: _all(change.picks)),
+    changes.GroupsAborted: ("abort", lambda change: _all(change.picks)),
 }
-"""Per move that moves groups, the event of PromptGroup's table and how many groups."""
+"""By change that takes groups elsewhere: the event in PromptGroup's table, and how many groups."""
 _ENDS: Mapping[str, tuple[int, int]] = {
     rule.event: (GroupState(rule.sources[0]).value, GroupState(rule.dest).value) for rule in PROMPT_GROUP.rules
 }
-"""Per event of the table, the places that groups are taken from and given to."""
+"""By event of the table: the place that groups leave, and the place that they enter."""
 _ALL_IN_HAND = next(rule for rule in PROMPT_GROUP.rules if rule.event == "regenerate").sources
 
 
 class Counters:
-    """The balance sheet after each transition."""
+    """The tally after each transition."""
 
     def __init__(self) -> None:
         self.rows = Columns(COLUMNS)
         self.counts = [0] * len(GroupState)
-        """By `GroupState`; of data, what was pulled, as a negative number. Relative, until a snapshot is seen of
-        a trace that has no beginning."""
+        """By `GroupState`; DATA holds minus the pulled prompts. Relative until `anchored`."""
         self.replaced = 0
         self.gate_open = True
         self.dispatch_index = -1
         self.version = 0
-        """That the run began with."""
+        """The version that the run began with."""
         self.anchored = False
-        """The counts are absolute."""
+        """The counts are absolute: the trace has its beginning, or a snapshot was read."""
         self._gate_known = False
         self._sampled: tuple[int, ...] = ()
-        """Of the last row, but for its time."""
+        """The last row without its time."""
 
     def begin(self, saved: Json | None) -> None:
-        """The trace has the run's beginning: afresh, or from what it was restored from."""
+        """The trace has the run's beginning: empty, or the snapshot that it was restored from."""
         if saved is not None:
             self._take(saved)
         self.anchored = self._gate_known = True
 
     def transition(self, now: int, done: tuple[Change, ...]) -> None:
         """One applied event."""
-        for move in done:
-            self._move(move)
+        for change in done:
+            self._change(change)
         if done:
             self.sample(now)
 
     def snapshot(self, saved: Json) -> None:
-        """The state after the record before. Puts a trace without its beginning right, from its first record on."""
+        """Correct all rows of a trace without its beginning by the state after the last record."""
         if self.anchored:
             return
         before, rows, index = list(self.counts), self.rows, self.dispatch_index
@@ -102,7 +101,7 @@ class Counters:
         self.anchored = True
 
     def sample(self, now: int) -> None:
-        """Add a row, or change the last where it is of the same millisecond."""
+        """Append a row, or replace the last one if it has the same millisecond."""
         counts = self.counts
         in_flight, ready, spare, queued = _SHOWN
         shown = (
@@ -117,8 +116,8 @@ class Counters:
         else:
             self.rows.append(now, *shown)
 
-    def sheet(self) -> dict[str, int]:
-        """The balance sheet by name, as of the last record (X4)."""
+    def tally(self) -> dict[str, int]:
+        """The tally by name, after the last record (X4)."""
         pulled = -self.counts[GroupState.DATA]
         places = {state.name.lower(): self.counts[state] for state in GroupState if state is not GroupState.DATA}
         return {"pulled": pulled, **places, "replaced": self.replaced}
@@ -133,25 +132,25 @@ class Counters:
         self.version = saved["state"]["trainer"][1]
         self.gate_open = gate == GateState.OPEN
 
-    def _move(self, move: Change) -> None:
-        kind = type(move)
+    def _change(self, change: Change) -> None:
+        kind = type(change)
         if kind in _MOVED:
             event, groups = _MOVED[kind]
-            self._carry(event, groups(move))
+            self._carry(event, groups(change))
             self.replaced += kind is changes.GroupReplaced
-        elif type(move) is changes.BatchAdmitted:
-            self._carry("admit_spares" if move.from_spares else "admit", move.groups)
+        elif type(change) is changes.BatchAdmitted:
+            self._carry("admit_spares" if change.from_spares else "admit", change.groups)
             self.dispatch_index += 1
-        elif type(move) is changes.GateMoved:
-            self._gate_was(not move.open)
-            self.gate_open = move.open
+        elif type(change) is changes.GateMoved:
+            self._gate_was(not change.open)
+            self.gate_open = change.open
         elif kind is changes.RunResumed:
             self._carry("take_back", self.counts[GroupState.SELECTED])
         elif kind in (changes.RunRegenerated, changes.DataReplaced):
             self._empty_hands()
 
     def _gate_was(self, is_open: bool) -> None:
-        """What the gate was up to here, where that was not known."""
+        """Fill in the gate's state up to here, if it was unknown."""
         if not self._gate_known:
             self._gate_known = True
             gates = self.rows["gate"]
@@ -163,7 +162,7 @@ class Counters:
         self.counts[dest] += groups
 
     def _empty_hands(self) -> None:
-        """C3: all in hand counts as not pulled."""
+        """C3: every prompt in hand counts as not pulled."""
         for place in _ALL_IN_HAND:
             self.counts[GroupState.DATA] += self.counts[place]
             self.counts[place] = 0

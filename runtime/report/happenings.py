@@ -1,4 +1,4 @@
-"""What the runtime noted: calls, workers that start and die, stalls, validations, checkpoints, the metrics of steps."""
+"""Notes of the runtime as marks, calls and metrics: workers start and die, stalls, validations, checkpoints."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from enum import IntEnum
 
 from fsm.core import AppliedEvent
 from fsm.rules import changes
+from fsm.rules.changes import Change
 from runtime.metrics.step_record import StepRecord
-from runtime.report.columns import NOT_YET, Columns
-from runtime.report.texts import Texts
+from runtime.report.columns import NOT_YET, Columns, Texts
 from runtime.trace import notes
 from runtime.trace.notes import Note
 
 
 class Kind(IntEnum):
-    """What a mark is about."""
+    """The kind of a mark."""
 
     WORKER_STARTED = 0
     WORKER_DIED = 1
@@ -32,16 +32,17 @@ class Kind(IntEnum):
 
 
 KINDS = [kind.name.lower().replace("_", " ") for kind in Kind]
-"""Per value of the column `kind`, its name."""
+"""Names by value of the column `kind`."""
 MARK_COLUMNS: Mapping[str, str] = {"t": "I", "kind": "B", "text": "I"}
 CALL_COLUMNS: Mapping[str, str] = {"call": "I", "number": "i", "begun": "I", "ended": "I"}
-"""`call` is the number of its name's text; `ended` NOT_YET where it was not answered."""
-
-
+"""`call` is the number of its name's text; `ended` is NOT_YET while it is open."""
 _ENDS = frozenset({Kind.STOPPED, Kind.COMPLETED, Kind.FAILED, Kind.INTERRUPTED})
-_MARKED = frozenset(
-    {changes.RunResumed, changes.RunRegenerated, changes.DataReplaced, changes.RunCompleted, changes.RunStopped}
-)
+_MARKED: Mapping[type[Change], tuple[Kind, str]] = {
+    changes.RunResumed: (Kind.RESUMED, "groups in flight start again (C2)"),
+    changes.RunRegenerated: (Kind.RESUMED, "prompts that are not trained are generated again (C3)"),
+    changes.DataReplaced: (Kind.RESUMED, "prompts of the old data that are not trained are dropped (C3)"),
+    changes.RunCompleted: (Kind.COMPLETED, "the run is completed"),
+}
 
 
 class Happenings:
@@ -52,29 +53,20 @@ class Happenings:
         self.calls = Columns(CALL_COLUMNS)
         self.late_answers = 0
         self.metrics: list[StepRecord] = []
-        """Of every step whose record is in the trace."""
+        """One per step, in order."""
         self._texts = texts
         self._ends: set[Kind] = set()
-        """Ends that are marked."""
+        """Outcomes that are marked."""
         self._open: dict[str, int] = {}
-        """Rows of calls that are open, by name."""
+        """Rows of open calls by name."""
 
     def transition(self, now: int, transition: AppliedEvent) -> None:
         """One applied event."""
-        for move in transition.changes:
-            kind = type(move)
-            if kind not in _MARKED:
-                continue
-            if kind is changes.RunResumed:
-                self._mark(now, Kind.RESUMED, "groups in flight start again (C2)")
-            elif kind is changes.RunRegenerated:
-                self._mark(now, Kind.RESUMED, "what is not trained is generated again (C3)")
-            elif kind is changes.DataReplaced:
-                self._mark(now, Kind.RESUMED, "what is not trained of the old data is dropped (C3)")
-            elif kind is changes.RunCompleted:
-                self._mark(now, Kind.COMPLETED, "the run is completed")
-            elif type(move) is changes.RunStopped:
-                self._mark(now, Kind.STOPPED, f"{type(move.error).__name__}: {move.error}")
+        for change in transition.changes:
+            if type(change) in _MARKED:
+                self._mark(now, *_MARKED[type(change)])
+            elif type(change) is changes.RunStopped:
+                self._mark(now, Kind.STOPPED, f"{type(change.error).__name__}: {change.error}")
 
     def note(self, now: int, note: Note) -> None:
         """One note."""
@@ -107,11 +99,11 @@ class Happenings:
             case StepRecord():
                 self.metrics.append(note)
             case notes.AttemptsPlaced() | notes.GroupReceived():
-                pass  # told of attempts
+                pass  # `Attempts` has these
 
     def _end(self, now: int, ended: notes.RunEnded) -> None:
         kind = Kind[ended.status.upper()]
-        if kind not in self._ends:  # the core's own move has marked it, when it was made
+        if kind not in self._ends:  # the core's change was marked already
             self._mark(now, kind, ended.said)
 
     def _mark(self, now: int, kind: Kind, text: str) -> None:

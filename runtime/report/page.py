@@ -1,7 +1,7 @@
-"""The page: one HTML file with its style, its program and its data, which asks nothing of any network.
+"""The page: one HTML file with its style, script and data, which makes no requests.
 
-What a trace holds is data to the page and never markup: texts travel as JSON whose `<`, `>` and `&` are escaped, are
-put on the page as text nodes, and the content security policy names the one script and the one style that may be used.
+Content of a trace is data, never markup. Texts are JSON with `<`, `>` and `&` escaped, and the script shows them as
+text nodes. The content security policy allows only this script and this style, by their digests.
 """
 
 from __future__ import annotations
@@ -15,24 +15,28 @@ import time
 from importlib import resources
 from typing import Any
 
+from fsm.errors import ConfigError
 from fsm.state import NONE
-from runtime.report.attempts import STATES
+from runtime.explain.explanation import explain
+from runtime.explain.situation import Look, is_open
+from runtime.report.attempts import STATES, in_lanes, lanes_of
 from runtime.report.collect import Collected
 from runtime.report.columns import NO_WORKER, NOT_YET, Packing
 from runtime.report.happenings import KINDS
-from runtime.report.lanes import in_lanes, lanes_of
 from runtime.report.phases import CAUSES, ENDINGS, PHASES, WaitCause
 from runtime.report.steps import STALENESS_SHOWN
+from runtime.trace.files import TraceUnreadable
+from runtime.trace.reader import TraceFile
 from runtime.trace.show import printable
 
 SCRIPTS = ("base.js", "view.js", "timeline.js", "steps.js", "histograms.js", "waits.js", "search.js", "main.js")
-"""Parts of the page's program, in order: they are one script."""
+"""Parts of the page's one script, in order."""
 LONGEST_TEXT = 20_000
-"""Characters of one text of the verdict or the configuration that are shown."""
+"""Characters shown of one text of the verdict or the configuration."""
 
 
 def page_of(collected: Collected, verdict: dict[str, Any]) -> str:
-    """The whole page, ASCII. `verdict` is what `verdict_of` says."""
+    """The whole page in ASCII. `verdict` comes from `verdict_of`."""
     style, script = _part("page.css"), _script()
     packing = Packing()
     data = _data(collected, verdict, packing)
@@ -51,14 +55,13 @@ def page_of(collected: Collected, verdict: dict[str, Any]) -> str:
 
 
 def embedded(given: Any) -> str:
-    """JSON that may stand in a script element of a page: nothing in it ends the element or begins a comment."""
+    """JSON for a script element: nothing in it ends the element or begins a comment."""
     text = json.dumps(given, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def shown(given: Any) -> Any:
-    """Plain data of a trace with all its texts printable, and cut where they are very long.
-    Numbers that JSON has not are texts."""
+    """Plain data with all texts printable and cut; numbers that JSON does not have become texts."""
     match given:
         case str():
             return printable(given, widest=LONGEST_TEXT)
@@ -85,7 +88,7 @@ def _digest(text: str) -> str:
 
 
 def _data(collected: Collected, verdict: dict[str, Any], packing: Packing) -> dict[str, Any]:
-    """Everything that the page shows; columns go to the packing, and where they are is told."""
+    """All that the page shows. Columns go to the packing; the data says where they are."""
     attempts = collected.attempts
     order, lanes = in_lanes(attempts.rows, lanes_of(attempts.rows, collected.ended), attempts.workers)
     tables = {
@@ -112,7 +115,7 @@ def _data(collected: Collected, verdict: dict[str, Any], packing: Packing) -> di
         **shown(collected.shape._asdict()),
         "limits": None if collected.limits is None else collected.limits._asdict(),
         "verdict": shown(verdict),
-        "sheet": collected.counters.sheet(),
+        "sheet": collected.counters.tally(),
         "absolute": collected.counters.anchored,
         "late_answers": collected.happenings.late_answers,
         "workers": attempts.workers,
@@ -129,3 +132,14 @@ def _data(collected: Collected, verdict: dict[str, Any], packing: Packing) -> di
         "marks_for": {"none": NONE, "not_yet": NOT_YET, "no_worker": NO_WORKER, "staleness_shown": STALENESS_SHOWN},
         "tables": {name: packing.add(table) for name, table in tables.items()},
     }
+
+
+def verdict_of(trace: TraceFile, look: Look) -> dict[str, Any]:
+    """The explanation of the trace's end as JSON; or `unknown` with the reason why there is none.
+
+    There is none if today's core differs from the recorded one, or if a custom sampler can't be loaded here.
+    """
+    try:
+        return explain(trace, look, unix_s=time.time() if is_open(trace) else None).as_json()
+    except (TraceUnreadable, ConfigError) as error:
+        return {"unknown": str(error)}

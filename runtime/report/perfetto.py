@@ -1,9 +1,8 @@
-"""Trace events for the Perfetto viewer, in the JSON format that it shares with Chrome's.
+"""Trace events for the Perfetto viewer, in the JSON format that it shares with Chrome.
 
-Complete events ("X") of one track must nest or lie apart, so attempts of one worker that run at once get tracks of
-their own. A flow ("s", "t", "f" of one id) is bound to the slices that its events lie in: from the attempt of a group,
-over the chunk that it was selected into, to the step that trained it. Times are microseconds since the trace was
-opened; what took no time takes one.
+Slices ("X") of one track must nest or lie apart, so attempts that one worker runs at once get separate tracks. A flow
+("s", "t", "f" of one id) connects the slices around its events: a group's attempt, its chunk, and the step that trained
+it. Times are microseconds since the trace was opened; every slice takes at least one.
 """
 
 from __future__ import annotations
@@ -17,25 +16,24 @@ from typing import IO, Any, NamedTuple
 from fsm.machines.prompt_group import GroupState
 from fsm.machines.trainer import TrainerState
 from fsm.state import NONE
-from runtime.report.attempts import STATES
+from runtime.report.attempts import STATES, lanes_of
 from runtime.report.collect import Collected, rows_of
 from runtime.report.columns import NO_WORKER, NOT_YET
 from runtime.report.happenings import KINDS, Kind
-from runtime.report.lanes import lanes_of
 from runtime.report.phases import PHASES
 from runtime.trace.show import printable
 
 Event = dict[str, Any]
 CONTROL, STEPS, TRAINER, UNPLACED, FIRST_WORKER = 1, 2, 3, 4, 10
-"""Processes of the viewer: a group of tracks each."""
+"""Groups of tracks (the viewer's processes)."""
 MAIN, CALLS = 1, 2
 """Tracks of the trainer."""
 COUNTERS = {"in flight": "in_flight", "ready": "ready", "pool": "spare", "queued": "queued", "gate open": "gate"}
-"""Per counter of the viewer the column that it shows."""
+"""By counter of the viewer, the column that it shows."""
 
 
 def events_of(collected: Collected) -> Iterator[Event]:
-    """All events: first the names of tracks, then the rest in order of time; of one time, what encloses comes first."""
+    """All events: names of tracks, then the rest by time; at one time the enclosing slice comes first."""
     lanes = lanes_of(collected.attempts.rows, collected.ended)
     yield from _names(collected, lanes.workers)
     trained = _trained(collected, lanes.lane)
@@ -58,7 +56,7 @@ def _order(event: Event) -> tuple[int, bool, int]:
 
 
 def write_events(collected: Collected, opened: IO[str]) -> int:
-    """Write the file. Returns how many events it has."""
+    """Write the events, and return how many there are."""
     header = {
         "displayTimeUnit": "ms",
         "otherData": {
@@ -80,14 +78,18 @@ def _us(ms: int) -> int:
 
 
 def _slice(pid: int, tid: int, begun: int, ended: int, name: str, about: Event) -> Event:
-    """From one millisecond to another; a microsecond where they are the same."""
-    took = max(1, _us(ended) - _us(begun))
-    return {"ph": "X", "pid": pid, "tid": tid, "ts": _us(begun), "dur": took, "name": name, "args": about}
+    """A slice between two milliseconds."""
+    return _slice_us(pid, tid, _us(begun), _us(ended), name, about)
+
+
+def _slice_us(pid: int, tid: int, begun: int, ended: int, name: str, about: Event) -> Event:
+    return {"ph": "X", "pid": pid, "tid": tid, "ts": begun, "dur": max(1, ended - begun), "name": name, "args": about}
 
 
 def _names(collected: Collected, workers: dict[int, int]) -> Iterator[Event]:
     groups = [(CONTROL, "control"), (STEPS, "steps"), (TRAINER, "trainer")]
-    groups += [(_process(worker), _worker_name(collected, worker)) for worker in sorted(workers)]
+    names = dict(enumerate(collected.attempts.workers)) | {NO_WORKER: "not placed"}
+    groups += [(_process(worker), names[worker]) for worker in sorted(workers)]
     for order, (pid, name) in enumerate(groups):
         yield {"ph": "M", "pid": pid, "name": "process_name", "args": {"name": name}}
         yield {"ph": "M", "pid": pid, "name": "process_sort_index", "args": {"sort_index": order}}
@@ -101,10 +103,6 @@ def _names(collected: Collected, workers: dict[int, int]) -> Iterator[Event]:
 
 def _process(worker: int) -> int:
     return UNPLACED if worker == NO_WORKER else FIRST_WORKER + worker
-
-
-def _worker_name(collected: Collected, worker: int) -> str:
-    return "not placed" if worker == NO_WORKER else collected.attempts.workers[worker]
 
 
 def _steps(collected: Collected) -> Iterator[Event]:
@@ -127,18 +125,13 @@ def _phases(collected: Collected) -> Iterator[Event]:
 
 
 def _calls(collected: Collected) -> Iterator[Event]:
-    """Calls of one kind follow each other; of two kinds one may lie within the other, or begin as the other ends."""
+    """Calls on one track: a call begins when the one before it has ended, if it began earlier."""
     free_us = 0
-    rows = sorted(rows_of(collected.happenings.calls), key=lambda row: row["begun"])
-    for row in rows:
-        name = collected.texts.kept[int(row["call"])]
-        event = _slice(
-            TRAINER, CALLS, int(row["begun"]), _end(collected, row["ended"]), name, {"number": row["number"]}
-        )
-        event["ts"] = max(event["ts"], free_us)
-        event["dur"] = max(1, _us(_end(collected, row["ended"])) - event["ts"])
-        free_us = event["ts"] + event["dur"]
-        yield event
+    for row in sorted(rows_of(collected.happenings.calls), key=lambda row: row["begun"]):
+        name, about = collected.texts.kept[int(row["call"])], {"number": row["number"]}
+        begun_us, ended_us = max(_us(int(row["begun"])), free_us), _us(_end(collected, row["ended"]))
+        yield _slice_us(TRAINER, CALLS, begun_us, ended_us, name, about)
+        free_us = max(begun_us + 1, ended_us)
 
 
 def _attempts(collected: Collected, lanes: dict[int, int]) -> Iterator[Event]:
@@ -160,17 +153,17 @@ class _Flow(NamedTuple):
 
     number: int
     worker: int
-    """Its process."""
+    """Its group of tracks."""
     lane: int
     """Its track."""
     begun_us: int
     training_us: int
-    """NONE where its chunk took no time and so has no slice."""
+    """NONE if its chunk took no time and so has no slice."""
     closes_us: int
 
 
 def _trained(collected: Collected, lanes: dict[int, int]) -> list[_Flow]:
-    """From the beginning of an attempt, to the beginning of its chunk's training, to the step as it closes."""
+    """Flows from an attempt's beginning to its chunk's training to the close of its step."""
     steps = {row["step"]: _within_step(collected, row) for row in rows_of(collected.steps) if row["closed"] != NOT_YET}
     phases, attempts = collected.phases.rows, collected.attempts.rows
     training = TrainerState.TRAINING
@@ -188,26 +181,18 @@ def _trained(collected: Collected, lanes: dict[int, int]) -> list[_Flow]:
 
 
 def _by(flows: list[_Flow], when: str) -> list[_Flow]:
-    """In order of one of their times; without those that have none."""
     place = _Flow._fields.index(when)
     return sorted((flow for flow in flows if flow[place] != NONE), key=lambda flow: (flow[place], flow.number))
 
 
 def _flow_event(phase: str, flow: _Flow, ts: int, pid: int, tid: int) -> Event:
     binding = {} if phase == "s" else {"bp": "e"}
-    return {
-        "ph": phase,
-        "ts": ts,
-        "pid": pid,
-        "tid": tid,
-        "cat": "group",
-        "name": "trained",
-        "id": flow.number,
-    } | binding
+    about = {"cat": "group", "name": "trained", "id": flow.number}
+    return {"ph": phase, "ts": ts, "pid": pid, "tid": tid, **about, **binding}
 
 
 def _within_step(collected: Collected, step: dict[str, float]) -> int:
-    """When a step closes, but before its slice ends."""
+    """When a step closes, at least a microsecond before its slice ends."""
     end = _us(_end(collected, step["synced"])) - 1
     return max(_us(int(step["begun"])), min(_us(int(step["closed"])), end))
 
@@ -218,25 +203,14 @@ def _counters(collected: Collected) -> Iterator[Event]:
         for name, column in COUNTERS.items():
             if before.get(name) != row[column]:
                 before[name] = row[column]
-                yield {
-                    "ph": "C",
-                    "pid": CONTROL,
-                    "ts": _us(int(row["t"])),
-                    "name": name,
-                    "args": {"value": row[column]},
-                }
+                about = {"value": row[column]}
+                yield {"ph": "C", "pid": CONTROL, "ts": _us(int(row["t"])), "name": name, "args": about}
 
 
 def _marks(collected: Collected) -> Iterable[Event]:
     for row in rows_of(collected.happenings.marks):
         if row["kind"] == Kind.CLOSED:
             continue
-        yield {
-            "ph": "i",
-            "s": "g",
-            "pid": CONTROL,
-            "tid": MAIN,
-            "ts": _us(int(row["t"])),
-            "name": KINDS[int(row["kind"])],
-            "args": {"said": collected.texts.kept[int(row["text"])]},
-        }
+        name, about = KINDS[int(row["kind"])], {"said": collected.texts.kept[int(row["text"])]}
+        ts = _us(int(row["t"]))
+        yield {"ph": "i", "s": "g", "pid": CONTROL, "tid": MAIN, "ts": ts, "name": name, "args": about}

@@ -1,4 +1,4 @@
-"""What the trainer was busy with, which steps it closed, and what it waited for while it was assembling."""
+"""The trainer's phases, the steps that it closed, and what it waited for while it was assembling."""
 
 from __future__ import annotations
 
@@ -6,25 +6,18 @@ from collections.abc import Mapping
 from enum import IntEnum
 
 from fsm.core import AppliedEvent
-from fsm.events import (
-    BackoffOver,
-    Begin,
-    ClaimUnreadable,
-    GroupFailed,
-    GroupFinished,
-    SyncFinished,
-)
+from fsm.events import BackoffOver, Begin, ClaimUnreadable, GroupFailed, GroupFinished, SyncFinished
 from fsm.machines.trainer import TrainerState
 from fsm.rules import changes
 from fsm.state import NONE
 from runtime.report.columns import NOT_YET, Columns
 
 PHASES = [state.name.lower() for state in TrainerState]
-"""Per value of the column `phase`, its name."""
+"""Names by value of the column `phase`."""
 
 
 class WaitCause(IntEnum):
-    """What a trainer that assembles waits for."""
+    """What an assembling trainer waits for."""
 
     ROLLOUTS = 0
     RETRIES = 1
@@ -34,13 +27,13 @@ class WaitCause(IntEnum):
 
 
 CAUSES = [
-    "rollouts that run",
+    "running rollouts",
     "retries and replacements that wait to start",
     "nothing runs: the gate is closed",
     "nothing runs: the buffer is full",
     "nothing runs, though the gate is open",
 ]
-"""Per value of `WaitCause`, what it says."""
+"""Texts by value of `WaitCause`."""
 ENDED_BY = {
     GroupFinished: "a group finished",
     GroupFailed: "an attempt failed",
@@ -49,10 +42,9 @@ ENDED_BY = {
     SyncFinished: "weights were synced",
     Begin: "the run began",
 }
-"""What ended a wait, by event."""
-OTHERWISE = "another event"
-ENDINGS = [*ENDED_BY.values(), OTHERWISE, "it goes on"]
-"""Per value of the column `ended_by`, what it says."""
+"""Texts by the event that ended a wait."""
+ENDINGS = [*ENDED_BY.values(), "another event", "it goes on"]
+"""Texts by value of the column `ended_by`."""
 _NUMBER = {kind: number for number, kind in enumerate(ENDED_BY)}
 GOES_ON = len(ENDINGS) - 1
 
@@ -60,23 +52,15 @@ PHASE_COLUMNS: Mapping[str, str] = {"step": "i", "phase": "B", "begun": "I", "en
 CLOSING_COLUMNS: Mapping[str, str] = {
     "step": "i", "selected": "I", "charged": "I", "short": "I", "finishing": "I", "closed": "I", "synced": "I"
 }  # fmt: skip
-"""Times in ms; `synced` is NOT_YET until every worker runs the version."""
+"""Times in ms; `synced` is NOT_YET until all workers run the version."""
 WAIT_COLUMNS: Mapping[str, str] = {
     "step": "i",
     "begun": "I",
     "ended": "I",
-    "prompt": "i",  # of the event that ended it, or −1
+    "prompt": "i",  # named by the event that ended it, or −1
     "ended_by": "B",
     **{cause.name.lower(): "I" for cause in WaitCause},  # ms of the wait, by cause
 }
-
-_TURNS = frozenset(
-    {
-        changes.ChunkSelected, changes.ChunkAccumulated, changes.StepFinishing, changes.StepClosed,
-        changes.WeightsSynced, changes.RunCompleted, changes.RunStopped,
-    }
-)  # fmt: skip
-"""Moves that the trainer's phase turns with."""
 
 
 class Phases:
@@ -87,25 +71,23 @@ class Phases:
         self.closings = Columns(CLOSING_COLUMNS)
         self.waits = Columns(WAIT_COLUMNS)
         self.now: tuple[TrainerState, int, int] | None = None
-        """Phase, step, and since when; None until it is known."""
+        """Phase, step and since when; None if unknown."""
         self._finishing = NOT_YET
         self._causes = [0] * len(WaitCause)
-        """Of the wait that goes on."""
+        """The present wait's time by cause."""
 
     def begin(self, step: int, now: int) -> None:
-        """The run begins, or goes on, with this step."""
+        """The run begins or resumes with this step."""
         self.now = (TrainerState.ASSEMBLING, step, now)
 
     def waited(self, cause: WaitCause, for_ms: int) -> None:
-        """The trainer has been assembling, for this cause."""
+        """The trainer was assembling for so long, and waited for this cause."""
         self._causes[cause] += for_ms
 
     def transition(self, now: int, transition: AppliedEvent) -> None:
         """One applied event."""
-        for move in transition.changes:
-            if type(move) not in _TURNS:
-                continue
-            match move:
+        for change in transition.changes:
+            match change:
                 case changes.ChunkSelected(step):
                     self._turn(now, TrainerState.TRAINING, step, transition)
                 case changes.ChunkAccumulated(step):
@@ -126,7 +108,7 @@ class Phases:
                     self.now = None
 
     def finish(self, now: int) -> None:
-        """The trace is over; what goes on is written down up to here."""
+        """Close the present phase: the trace or the run is over."""
         if self.now is not None and self.now[2] < now:
             self._close(now, GOES_ON, NONE)
 
@@ -148,7 +130,7 @@ class Phases:
 
 
 def cause_of(*, running: int, in_flight: int, buffered: int, max_buffered: int | None, gate_open: bool) -> WaitCause:
-    """What a trainer that assembles waits for, of a state in which it does."""
+    """What an assembling trainer waits for in such a state."""
     if running:
         return WaitCause.ROLLOUTS
     if in_flight:

@@ -1,7 +1,7 @@
-"""One row a step: what it was made of, what was lost meanwhile, rewards and lengths; from the other columns.
+"""One row per step, from the other columns: its groups, losses, rewards and lengths.
 
-Which step a loss counts under: the one that the group was stamped for, else the one that was open when it happened.
-Trained, selected and charged groups count under the step that they were selected into or charged to.
+Selected, trained and charged groups count under the step that took or was charged for them. A loss counts under the
+step that its group is stamped with; without a stamp, under the step that was open at the time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from runtime.report.columns import NOT_YET, Columns
 from runtime.report.phases import Phases
 
 STALENESS_SHOWN = 8
-"""Columns of staleness: 0, 1, … and the last for all above."""
+"""Columns of staleness: 0, 1, …; the last counts all above."""
 COLUMNS: Mapping[str, str] = {
     "step": "i",
     "begun": "I",  # ms: the sync of the step before is over
@@ -35,7 +35,7 @@ COLUMNS: Mapping[str, str] = {
     **{f"staleness_{versions}": "H" for versions in range(STALENESS_SHOWN)},
     "staleness_mean": "f",
     "staleness_max": "i",
-    "finished": "I",  # groups, kept or filtered, counted under it
+    "finished": "I",  # groups, kept or filtered
     "zero_variance": "I",
     "filtered": "I",
     "replaced": "I",
@@ -60,7 +60,7 @@ _READ = (
     "state", "after", "step", "charged", "target", "weight", "ended", "left", "finished", "zero_variance",
     "rollouts", "tokens", "reward",
 )  # fmt: skip
-"""Columns of attempts."""
+"""The columns of attempts that are read."""
 
 
 @dataclass(slots=True)
@@ -78,7 +78,7 @@ class _Mean:
 
 @dataclass(slots=True)
 class _AttemptCounts:
-    """What counts under one step."""
+    """Counts of one step."""
 
     staleness: list[int] = field(default_factory=list)
     selected: int = 0
@@ -95,7 +95,7 @@ class _AttemptCounts:
 
 
 def steps_of(attempts: Columns, phases: Phases) -> Columns:
-    """All closed steps, and the open one where anything counts under it."""
+    """All closed steps, and open ones that have any counts."""
     closings = phases.closings
     counted = _count(attempts, phases)
     begun = _begun(phases)
@@ -113,7 +113,6 @@ def steps_of(attempts: Columns, phases: Phases) -> Columns:
 
 
 def _begun(phases: Phases) -> dict[int, int]:
-    """When the trainer turned to each step."""
     begun: dict[int, int] = {}
     rows = phases.rows
     for step, since in zip(rows["step"], rows["begun"], strict=True):
@@ -174,7 +173,7 @@ def _append(rows: Columns, step: int, begun: int, known: Sequence[int], of_step:
 
 
 def metric_columns(records: Sequence[StepRecord]) -> Columns:
-    """The numbers of `metrics.jsonl`, a row a step; NaN where one is not known."""
+    """The numbers of `metrics.jsonl`, one row per step; NaN where one is missing."""
     values = {field.name: list(map(attrgetter(field.name), records)) for field in fields(StepRecord)}
     steps = values.pop("step")
     numbers = {name: of_steps for name, of_steps in values.items() if _are_numbers(of_steps)}

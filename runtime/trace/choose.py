@@ -1,6 +1,6 @@
-"""Which lines of a block may matter, found in the raw bytes: a question about a few of a million lines parses few.
+"""Choose lines in raw bytes, before any is parsed: a question about a few of a million lines then parses few.
 
-A chooser is given whole lines, many or one, and yields some of them, in order. It may yield too many, never too few.
+A chooser takes a block of whole lines and yields some of them, in order. It may yield too many, never too few.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ Chooser = Callable[[bytes], Iterator[bytes]]
 
 
 class Head(NamedTuple):
-    """How a line begins."""
+    """How a record's line begins."""
 
     seq: int
     monotonic_s: float
     drift_s: float
-    """How much farther than the monotonic clock the wall clock has come."""
+    """How far the wall clock is ahead of the monotonic clock."""
 
 
 def head_of(block: bytes, start: int = 0) -> Head | None:
-    """The head of the line that begins there; None where it is no record's."""
+    """The head of the line that begins at `start`; None if it is not a record."""
     found = _HEAD.match(block, start)
     return None if found is None else Head(int(found[1]), float(found[2]), int(found[3] or 0) / 1000)
 
@@ -43,7 +43,7 @@ def every(block: bytes) -> Iterator[bytes]:
 
 
 def with_text(texts: Sequence[bytes]) -> Chooser:
-    """Lines that have one of these texts. Much faster than an expression."""
+    """Lines with one of these texts. Much faster than a regular expression."""
 
     def choose(block: bytes) -> Iterator[bytes]:
         starts = set()
@@ -58,7 +58,7 @@ def with_text(texts: Sequence[bytes]) -> Chooser:
 
 
 def with_match(pattern: re.Pattern[bytes], keep: Callable[[re.Match[bytes]], bool] = bool) -> Chooser:
-    """Lines that an expression is found in, by a match that is kept."""
+    """Lines with a match of `pattern` for which `keep` is true."""
 
     def choose(block: bytes) -> Iterator[bytes]:
         position = 0
@@ -73,7 +73,7 @@ def with_match(pattern: re.Pattern[bytes], keep: Callable[[re.Match[bytes]], boo
 
 
 def both(one: Chooser, other: Chooser) -> Chooser:
-    """What either yields, line by line."""
+    """Lines that either yields."""
 
     def choose(block: bytes) -> Iterator[bytes]:
         chosen = {*one(block), *other(block)}
@@ -83,7 +83,7 @@ def both(one: Chooser, other: Chooser) -> Chooser:
 
 
 def between(first: int, last: int, before: Chooser) -> Chooser:
-    """Lines numbered `first` to `last`, and of those that come before what another chooser yields."""
+    """Lines numbered `first` to `last`, and of the lines before them those that `before` yields."""
 
     def choose(block: bytes) -> Iterator[bytes]:
         ends = last_head(block)
@@ -104,7 +104,7 @@ def between(first: int, last: int, before: Chooser) -> Chooser:
 
 
 def since(monotonic_s: float, then: Chooser) -> Chooser:
-    """What another chooser yields, but for blocks that end before a time."""
+    """What `then` yields, without blocks that end before a time."""
 
     def choose(block: bytes) -> Iterator[bytes]:
         ends = last_head(block)

@@ -1,9 +1,9 @@
-"""The files of one trace: `trace.jsonl`, and what was rotated away from it, oldest first.
+"""The files of one trace, oldest first: its rotated parts, then `trace.jsonl`. And their first line, the header.
 
     trace.jsonl.1.gz  trace.jsonl.2.gz  …  trace.jsonl
 
-Every part begins with the header (`part` is its number). A part is compressed aside and renamed, and only then
-removed, so that whatever dies in between leaves it readable; where both forms are there, the plain one counts.
+Every part begins with the header (`part` is its number). The writer compresses a part into a second file, renames
+that, and only then removes the plain part. A process that dies between these leaves both; readers take the plain one.
 """
 
 from __future__ import annotations
@@ -27,22 +27,14 @@ from runtime.trace.kinds import TABLE, Json
 
 FORMAT = "evenstep trace 1"
 PACKAGES = (
-    "evenstep",
-    "transitions",
-    "pydantic",
-    "torch",
-    "transformers",
-    "ray",
-    "numpy",
-    "safetensors",
-    "vllm",
+    "evenstep", "transitions", "pydantic", "torch", "transformers", "ray", "numpy", "safetensors", "vllm",
     "TransferQueue",
-)
-"""Their versions are in the header where they are installed."""
+)  # fmt: skip
+"""The header has their versions, of those that are installed."""
 
 
 class TraceUnreadable(Exception):
-    """The file is no trace, is of another format, or is damaged before its last line."""
+    """The file is not a trace, has another format, or is damaged before its last line."""
 
 
 def make_header(
@@ -53,14 +45,14 @@ def make_header(
     snapshot: Json | None = None,
     incarnation: int = 0,
 ) -> Json:
-    """The first line of a trace, but for `started_unix_s`, which is set when it is opened.
+    """The first line of a trace; `Trace` fills in `started_unix_s`.
 
     Args:
-        config: The resolved configuration; may be a subclass with blocks of its own.
+        config: The resolved configuration, possibly of a subclass with more blocks.
         num_prompts: Prompts of an epoch, as given to `set_up`.
         seeds: By what they seed.
-        snapshot: What the core was restored from, exactly as given to `restore`; None for a run that starts afresh.
-        incarnation: That of the core (`core.book.incarnation`).
+        snapshot: What the core was restored from, exactly as given to `restore`; None for a new run.
+        incarnation: As in `core.book.incarnation`.
     """
     return {
         "format": FORMAT,
@@ -77,7 +69,7 @@ def make_header(
 
 
 def package_versions() -> dict[str, str]:
-    """Versions of Python and of the packages that matter, those that are installed."""
+    """Versions of Python and of those PACKAGES that are installed."""
     versions = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -87,17 +79,16 @@ def package_versions() -> dict[str, str]:
     return versions
 
 
-def _fields(entry: Any) -> Any:
-    """Of an entry in the table of kinds: a kind's name may have changed since, its code and its fields may not."""
-    named = isinstance(entry, list) and len(entry) == 2 and isinstance(entry[1], list)
-    return entry[1] if named else entry
-
-
 def check_kinds(header: Json) -> None:
-    """Raise TraceUnreadable where a kind had other fields when the trace was written."""
+    """Raise TraceUnreadable if a kind had other fields when the trace was written. Its name may have changed."""
     written = header.get("kinds")
     if not isinstance(written, dict) or not isinstance(header.get("packages"), dict):
-        raise TraceUnreadable("the header does not say what its codes mean: it was changed, or is none of evenstep")
+        raise TraceUnreadable("the header does not say what its codes mean: evenstep did not write it")
+
+    def _fields(entry: Any) -> Any:
+        named = isinstance(entry, list) and len(entry) == 2 and isinstance(entry[1], list)
+        return entry[1] if named else entry
+
     changed = [code for code, entry in TABLE.items() if _fields(written.get(code, entry)) != _fields(entry)]
     if changed or not written.keys() <= TABLE.keys():
         code = changed[0] if changed else min(written.keys() - TABLE.keys())
@@ -108,12 +99,12 @@ def check_kinds(header: Json) -> None:
 
 
 def setup_of(header: Json) -> Setup:
-    """The setup of a recorded run. Raises ConfigError where a custom sampler cannot be loaded."""
+    """The setup of a recorded run. Raises ConfigError if its custom sampler cannot be loaded."""
     return set_up(core_config(header["config"]), header["num_prompts"], check=False)
 
 
 def core_of(header: Json, observer: Callable[[AppliedEvent], None] | None = None) -> Core:
-    """The core of a recorded run, before its first event. Raises ConfigError."""
+    """The core of a recorded run before its first event. Raises ConfigError, as `setup_of` does."""
     setup = setup_of(header)
     if header["snapshot"] is not None:
         return restore(setup, header["snapshot"], incarnation=header["incarnation"], observer=observer)
@@ -123,7 +114,7 @@ def core_of(header: Json, observer: Callable[[AppliedEvent], None] | None = None
 
 
 def core_config(config: Mapping[str, Any]) -> RunConfig:
-    """What the core reads of a resolved configuration; the runtime's own blocks and keys are left out."""
+    """The part of a resolved configuration that the core reads, without the runtime's blocks and keys."""
     return parse_config(
         {
             "grpo": config["grpo"],
@@ -137,60 +128,60 @@ def core_config(config: Mapping[str, Any]) -> RunConfig:
 
 _COMPRESSION_LEVEL = 9
 _TRACE_NAME = re.compile(r"(trace(?:-(\d+))?\.jsonl)(?:\.\d+(?:\.gz)?)?")
-"""Of a trace, or of what was rotated away from it: a process may die before it opens the next part."""
+"""A trace or a rotated part; a process may die after a rotation, with no `trace.jsonl`."""
 
 
 def trace_path(directory: Path, incarnation: int) -> Path:
-    """Each process of a run has a trace of its own: trace.jsonl, trace-1.jsonl after the first resume."""
+    """The trace of one process of a run: trace.jsonl, after the first resume trace-1.jsonl."""
     return directory / ("trace.jsonl" if incarnation == 0 else f"trace-{incarnation}.jsonl")
 
 
 def _traces_of(directory: Path) -> list[tuple[int, str]]:
-    """The incarnation and the name of every trace in a run's directory."""
+    """Incarnation and file name of every trace in a run's directory."""
     matches = (_TRACE_NAME.fullmatch(entry.name) for entry in directory.iterdir())
     return [(int(match[2] or 0), match[1]) for match in matches if match]
 
 
 def next_incarnation(directory: Path, resumed: int) -> int:
-    """That of a process which resumes a checkpoint of incarnation `resumed`: above those of all processes before it.
+    """The incarnation of a process that resumes a checkpoint of incarnation `resumed`: above every earlier one.
 
-    Of two that resume the same checkpoint, the first may have left nothing but its trace.
+    An earlier process that resumed the same checkpoint may have left only its trace.
     """
     return 1 + max([resumed, *(incarnation for incarnation, _ in _traces_of(directory))])
 
 
 def find_trace(path: Path) -> Path:
-    """`path` itself, or the newest trace of the run's directory that it is. Raises TraceUnreadable."""
+    """`path` itself, or the newest trace in it if it is a run's directory. Raises TraceUnreadable."""
     if not path.is_dir():
         return path
     found = _traces_of(path)
     if not found:
-        raise TraceUnreadable(f"{path} has no trace: give the trace.jsonl of a run, or the directory that it is in")
+        raise TraceUnreadable(f"{path} has no trace; name the trace.jsonl of a run, or its directory")
     return path / max(found)[1]
 
 
 def rotated(path: Path) -> dict[int, Path]:
-    """What was rotated away from a trace, by number. Plain parts count before compressed ones."""
+    """The rotated parts of a trace by number, the plain one where both forms exist."""
     found: dict[int, Path] = {}
     pattern = re.compile(re.escape(path.name) + r"\.(\d+)(\.gz)?")
-    for entry in sorted(path.parent.iterdir(), reverse=True):  # a plain part comes after its compressed form
+    for entry in sorted(path.parent.iterdir(), reverse=True):  # `.1` comes after `.1.gz` and replaces it
         if match := pattern.fullmatch(entry.name):
             found[int(match[1])] = entry
     return dict(sorted(found.items()))
 
 
 def parts_of(path: Path) -> tuple[Path, ...]:
-    """The files of a trace, oldest first; of a rotated part, that part alone. Raises TraceUnreadable."""
+    """The files of a trace, oldest first; a rotated part stands for itself alone. Raises TraceUnreadable."""
     before = tuple(rotated(path).values()) if path.parent.is_dir() else ()
     if path.exists():
         return (*before, path)
     if not before:
-        raise TraceUnreadable(f"{path} does not exist: give the trace.jsonl of a run, or the directory that it is in")
+        raise TraceUnreadable(f"{path} does not exist; name the trace.jsonl of a run, or its directory")
     return before
 
 
 def rotate(path: Path) -> Path:
-    """Move a full part out of the way. Returns where it is now."""
+    """Rename a full part to the next number. Returns its new path."""
     number = max(rotated(path), default=0) + 1
     part = path.with_name(f"{path.name}.{number}")
     path.rename(part)
@@ -198,7 +189,7 @@ def rotate(path: Path) -> Path:
 
 
 def compress(part: Path) -> None:
-    """Put a compressed part in the place of a plain one."""
+    """Replace a plain part by a compressed one."""
     aside = part.with_name(f".{part.name}.tmp-{os.getpid()}")
     try:
         with part.open("rb") as plain, gzip.open(aside, "wb", compresslevel=_COMPRESSION_LEVEL) as packed:

@@ -1,8 +1,9 @@
-"""Every kind of event, move, effect and note: its name, its code on disk, its fields, and how it is read back.
+"""Every kind of event, change, effect and note: its name, its code on disk, its fields, and how it is read and written.
 
-A value is written as an array: its code, then its fields in order; what it is made of (`Attempt`, `GroupClass`,
-`GroupRecord`, `SelectedGroup`) as an array of its fields, where trailing defaults of attempts (incarnation 0) and
-classes are left out. The header has this table, so that a file explains itself.
+On disk a value is an array: its code, then its fields in order. Inside it an `Attempt`, `GroupClass`, `GroupRecord` or
+`SelectedGroup` is an array of its fields; attempts and classes leave out trailing defaults (incarnation 0, no stamp).
+Codes and fields are a file format: add kinds at the end, and never change those that exist. The header of each file
+carries the table, so that a file explains itself.
 """
 
 from __future__ import annotations
@@ -24,70 +25,40 @@ from runtime.trace import notes
 Json = dict[str, Any]
 
 CODES: Mapping[type[Any], str] = {
-    events.Begin: "B",
-    events.GroupFinished: "GF",
-    events.GroupFailed: "GX",
-    events.BackoffOver: "BO",
-    events.ChunkTrained: "CT",
-    events.ClaimUnreadable: "CU",
-    events.StepFinished: "SF",
-    events.SyncFinished: "YF",
-    events.StallTimeout: "ST",
-    events.DeadEndReached: "DE",
-    changes.PromptsHeldBack: "hb",
-    changes.BatchAdmitted: "ba",
-    changes.GateMoved: "gm",
-    changes.QueueDispatched: "qd",
-    changes.WaitingStarted: "ws",
-    changes.GroupCommitted: "gc",
-    changes.RetryWaits: "rw",
-    changes.BackoffEnded: "be",
-    changes.GroupFiltered: "gf",
-    changes.GroupDropped: "gd",
-    changes.GroupReplaced: "gr",
-    changes.GroupLost: "gl",
-    changes.ClaimFailed: "cf",
-    changes.ChunkSelected: "cs",
-    changes.ChunkAccumulated: "ca",
-    changes.StepFinishing: "sf",
-    changes.StepClosed: "sc",
-    changes.WeightsSynced: "wy",
-    changes.GroupsEvicted: "ge",
-    changes.GroupsAborted: "ga",
-    changes.SourceExhausted: "se",
-    changes.RunResumed: "rr",
-    changes.RunRegenerated: "rg",
-    changes.DataReplaced: "dr",
-    changes.RunCompleted: "rc",
+    events.Begin: "B", events.GroupFinished: "GF", events.GroupFailed: "GX", events.BackoffOver: "BO",
+    events.ChunkTrained: "CT", events.ClaimUnreadable: "CU", events.StepFinished: "SF",
+    events.SyncFinished: "YF", events.StallTimeout: "ST", events.DeadEndReached: "DE",
+    changes.PromptsHeldBack: "hb", changes.BatchAdmitted: "ba", changes.GateMoved: "gm",
+    changes.QueueDispatched: "qd", changes.WaitingStarted: "ws", changes.GroupCommitted: "gc",
+    changes.RetryWaits: "rw", changes.BackoffEnded: "be", changes.GroupFiltered: "gf",
+    changes.GroupDropped: "gd", changes.GroupReplaced: "gr", changes.GroupLost: "gl", changes.ClaimFailed: "cf",
+    changes.ChunkSelected: "cs", changes.ChunkAccumulated: "ca", changes.StepFinishing: "sf",
+    changes.StepClosed: "sc", changes.WeightsSynced: "wy", changes.GroupsEvicted: "ge",
+    changes.GroupsAborted: "ga", changes.SourceExhausted: "se", changes.RunResumed: "rr",
+    changes.RunRegenerated: "rg", changes.DataReplaced: "dr", changes.RunCompleted: "rc",
     changes.RunStopped: "rs",
-    effects.StartRollout: "SR",
-    effects.AbortRollout: "AR",
-    effects.StartBackoff: "SB",
-    effects.TrainChunk: "TC",
-    effects.FinishStep: "FS",
-    effects.SyncWeights: "SW",
-    effects.ClearRows: "CR",
-    effects.Completed: "CO",
-    effects.Stopped: "SP",
-    notes.AttemptsPlaced: "AP",
-    notes.WorkerStarted: "WS",
-    notes.WorkerDied: "WD",
-    notes.CallBegan: "CB",
-    notes.CallEnded: "CE",
-    notes.GroupReceived: "GR",
-    notes.AnswerWasLate: "LA",
-    notes.Validated: "VD",
-    notes.Checkpointed: "CK",
-    notes.NoProgress: "NP",
-    notes.NotWritten: "NW",
-    notes.RunEnded: "RE",
-    notes.TraceClosed: "TE",
-    StepRecord: "SM",
-}
+    effects.StartRollout: "SR", effects.AbortRollout: "AR", effects.StartBackoff: "SB",
+    effects.TrainChunk: "TC", effects.FinishStep: "FS", effects.SyncWeights: "SW",
+    effects.ClearRows: "CR", effects.Completed: "CO", effects.Stopped: "SP",
+    notes.AttemptsPlaced: "AP", notes.WorkerStarted: "WS", notes.WorkerDied: "WD", notes.CallBegan: "CB",
+    notes.CallEnded: "CE", notes.GroupReceived: "GR", notes.AnswerWasLate: "LA", notes.Validated: "VD",
+    notes.Checkpointed: "CK", notes.NoProgress: "NP", notes.NotWritten: "NW", notes.RunEnded: "RE",
+    notes.TraceClosed: "TE", StepRecord: "SM",
+}  # fmt: skip
+"""Events, changes, effects and notes, in this order."""
 EFFECT_CODES: Mapping[type[Any], str] = {**CODES, changes.StepClosed: "CS"}
 """The codes of effects: StepClosed is a change and an effect, with a code for each."""
 BY_CODE: Mapping[str, type[Any]] = {code: kind for codes in (CODES, EFFECT_CODES) for kind, code in codes.items()}
-BY_NAME: Mapping[str, type[Any]] = {kind.__name__: kind for kind in CODES}
+
+
+def name_of(kind: type[Any]) -> str:
+    """The name of a kind in files, options and tables. LateAnswer is also an error class, so its note has another."""
+    return "LateAnswer" if kind is notes.AnswerWasLate else kind.__name__
+
+
+def mark_of(kind: type[Any]) -> bytes:
+    """The bytes that a value of this kind begins with on disk, and that nothing else contains."""
+    return f'["{CODES[kind]}"'.encode()
 
 
 def fields_of(kind: type[Any]) -> tuple[str, ...]:
@@ -98,16 +69,16 @@ def fields_of(kind: type[Any]) -> tuple[str, ...]:
     return names
 
 
+BY_NAME: Mapping[str, type[Any]] = {name_of(kind): kind for kind in CODES}
 FIELDS: Mapping[str, tuple[str, ...]] = {code: fields_of(kind) for code, kind in BY_CODE.items()}
 PARTS: Mapping[str, tuple[str, ...]] = {
     part.__name__: fields_of(part) for part in (Attempt, GroupClass, GroupRecord, SelectedGroup)
 }
 TABLE: Json = {
-    **{code: [kind.__name__, list(FIELDS[code])] for code, kind in BY_CODE.items()},
+    **{code: [name_of(kind), list(FIELDS[code])] for code, kind in BY_CODE.items()},
     **{name: list(fields) for name, fields in PARTS.items()},
 }
-"""The table as it is in the header."""
-
+"""The table in the header of a trace."""
 
 _ERRORS: Mapping[str, type[EvenstepError]] = {
     name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, EvenstepError)
@@ -115,76 +86,40 @@ _ERRORS: Mapping[str, type[EvenstepError]] = {
 
 
 def _error(given: Any) -> Any:
-    """A plain text in events; in RunStopped and Stopped an error, which is written with its type."""
+    """Events hold an error's text; RunStopped and Stopped hold an error, which is written with its type."""
     if not isinstance(given, dict):
         return given
     return _ERRORS.get(given["type"], EvenstepError)(given["message"])
-
-
-def _tuple(given: Any) -> Any:
-    return tuple(given)
 
 
 def _attempt(given: list[Any]) -> Attempt:
     return Attempt._make(given) if len(given) == 3 else Attempt(*given)
 
 
-def _step_record(values: list[Any]) -> StepRecord:
-    return StepRecord(*values)
-
-
 _group_class = lru_cache(maxsize=1024, typed=True)(GroupClass)
-"""There are few classes at a time, in many records."""
+"""Many records name the same few classes."""
+
+
+def _class(given: list[Any]) -> GroupClass:
+    return _group_class(*given)
+
+
 _READ: Mapping[str, Callable[[Any], Any]] = {
     "attempt": _attempt,
     "attempts": lambda given: tuple([_attempt(attempt) for attempt in given]),
     "record": lambda given: None if given is None else GroupRecord._make(given),
-    "group_class": lambda given: _group_class(*given),
-    "before": lambda given: _group_class(*given),
-    "after": lambda given: _group_class(*given),
-    "picks": lambda given: tuple([(_group_class(*group_class), groups) for group_class, groups in given]),
+    "group_class": _class,
+    "before": _class,
+    "after": _class,
+    "picks": lambda given: tuple([(_class(group_class), groups) for group_class, groups in given]),
+    "groups": lambda given: given if type(given) is int else tuple([SelectedGroup._make(group) for group in given]),
     "kind": FailureKind,
-    "prompts": _tuple,
     "why": ClearReason,
+    "prompts": tuple,
     "error": _error,
 }
-"""How a field is read that is not a number, text or flag."""
-_SELECTED: Callable[[Any], Any] = lambda given: tuple([SelectedGroup._make(group) for group in given])  # noqa: E731
-_READERS: Mapping[str, tuple[Callable[[Any], Any], tuple[tuple[int, Callable[[Any], Any]], ...]]] = {
-    code: (
-        _step_record if kind is StepRecord else kind._make,
-        tuple(
-            (place, _SELECTED if (code, name) == ("TC", "groups") else _READ[name])
-            for place, name in enumerate(FIELDS[code])
-            if name in _READ or (code, name) == ("TC", "groups")
-        ),
-    )
-    for code, kind in BY_CODE.items()
-}
-"""Per code how a value is made of its fields; and how those are read that are not as they are on disk, by place."""
-
-
-def read_value(given: list[Any]) -> Any:
-    """The event, move, effect or note that was written as `given`. Raises ValueError."""
-    try:
-        make, readers = _READERS[given[0]]
-        values = given[1:]
-        for place, read in readers:
-            values[place] = read(values[place])
-        return make(values)
-    except (KeyError, TypeError, ValueError, IndexError) as cause:
-        raise ValueError(f"{given!r} is no value of this evenstep: {type(cause).__name__}: {cause}") from cause
-
-
-def write_value(value: Any, codes: Mapping[type[Any], str] = CODES) -> list[Any]:
-    """An event, change, effect or note as it is encoded."""
-    if type(value) is StepRecord:
-        return ["SM", *(_short(item) for item in value.as_json().values())]
-    code = codes[type(value)]
-    written = [code, *value]
-    for place, shorten in _WRITERS[code]:
-        written[place] = shorten(written[place])
-    return written
+"""By field, how it is read. Numbers, texts and flags are themselves."""
+_NO_CLASS = GroupClass()
 
 
 @lru_cache(maxsize=1024)
@@ -199,34 +134,61 @@ def _short_attempt(attempt: Attempt) -> tuple[int, ...]:
     return attempt if attempt[2] else attempt[:2]
 
 
-def _short_attempts(attempts: tuple[Attempt, ...]) -> list[tuple[int, ...]]:
-    return [_short_attempt(attempt) for attempt in attempts]
-
-
-def _short_picks(picks: changes.Picks) -> list[tuple[tuple[int, ...], int]]:
-    return [(_short_class(group_class), groups) for group_class, groups in picks]
-
-
-_NO_CLASS = GroupClass()
 _WRITE: Mapping[str, Callable[[Any], Any]] = {
     "attempt": _short_attempt,
-    "attempts": _short_attempts,
+    "attempts": lambda attempts: [_short_attempt(attempt) for attempt in attempts],
     "group_class": _short_class,
     "before": _short_class,
     "after": _short_class,
-    "picks": _short_picks,
+    "picks": lambda picks: [(_short_class(group_class), groups) for group_class, groups in picks],
 }
-"""Fields of which trailing defaults are left out."""
-_WRITERS: Mapping[str, tuple[tuple[int, Callable[[Any], Any]], ...]] = {
-    code: tuple((place + 1, _WRITE[name]) for place, name in enumerate(fields) if name in _WRITE)
-    for code, fields in FIELDS.items()
-}
+"""By field, how trailing defaults are left out."""
+_Converters = tuple[tuple[int, Callable[[Any], Any]], ...]
 
 
-def _short(value: Any) -> Any:
-    """Metrics are kept to four digits here; metrics.jsonl has them in full."""
+def _by_place(fields: tuple[str, ...], convert: Mapping[str, Callable[[Any], Any]], first: int) -> _Converters:
+    return tuple((place, convert[name]) for place, name in enumerate(fields, first) if name in convert)
+
+
+_READERS: Mapping[str, tuple[Callable[[Any], Any], _Converters]] = {
+    code: (
+        (lambda values: StepRecord(*values)) if kind is StepRecord else kind._make,
+        _by_place(FIELDS[code], _READ, 0),
+    )
+    for code, kind in BY_CODE.items()
+}
+_WRITERS: Mapping[str, _Converters] = {code: _by_place(fields, _WRITE, 1) for code, fields in FIELDS.items()}
+
+
+def read_value(given: list[Any]) -> Any:
+    """The event, change, effect or note that `given` was written from. Raises ValueError."""
+    try:
+        make, readers = _READERS[given[0]]
+        values = given[1:]
+        for place, read in readers:
+            values[place] = read(values[place])
+        return make(values)
+    except (KeyError, TypeError, ValueError, IndexError) as cause:
+        raise ValueError(
+            f"{given!r} is not a value that this evenstep can read: {type(cause).__name__}: {cause}"
+        ) from cause
+
+
+def write_value(value: Any, codes: Mapping[type[Any], str] = CODES) -> list[Any]:
+    """An event, change, effect or note as an array for the JSON encoder."""
+    if type(value) is StepRecord:
+        return ["SM", *(_four_digits(item) for item in value.as_json().values())]
+    code = codes[type(value)]
+    written = [code, *value]
+    for place, shorten in _WRITERS[code]:
+        written[place] = shorten(written[place])
+    return written
+
+
+def _four_digits(value: Any) -> Any:
+    """A metric to four significant digits; metrics.jsonl has it in full."""
     if isinstance(value, dict):
-        return {name: _short(item) for name, item in value.items()}
+        return {name: _four_digits(item) for name, item in value.items()}
     return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
@@ -237,7 +199,7 @@ def plain(value: Any) -> Any:
         return {"type": kind.__name__, **value.as_json()}
     if kind in CODES:
         names = FIELDS[CODES[kind]]
-        return {"type": kind.__name__, **{name: plain(item) for name, item in zip(names, value, strict=True)}}
+        return {"type": name_of(kind), **{name: plain(item) for name, item in zip(names, value, strict=True)}}
     if isinstance(value, Exception):
         return {"type": kind.__name__, "message": str(value)}
     if isinstance(value, tuple):

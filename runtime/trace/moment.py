@@ -1,42 +1,41 @@
-"""The state of a run at any moment of its trace: from the snapshot before it, and the events since."""
+"""The state of a run at any moment of its trace: the snapshot before it, plus the events since."""
 
 from __future__ import annotations
 
 import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from fsm.core import AppliedEvent, Core
 from fsm.errors import EvenstepError
 from fsm.snapshot import reinstate
 from runtime.trace.choose import every, head_of
 from runtime.trace.files import TraceUnreadable, core_of, setup_of
-from runtime.trace.reader import SNAPSHOT_MARK, TraceFile, blocks
+from runtime.trace.reader import SNAPSHOT_MARK, TraceFile, blocks, content_of
 from runtime.trace.records import NoteRecord, SnapshotRecord, TransitionRecord
 from runtime.trace.vitals import Vitals, from_json
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A run as it was after one record."""
+    """A run after one record."""
 
     core: Core
-    """`book.closed` has only the steps closed since the snapshot that it was made from."""
+    """`book.closed` has only the steps closed since the snapshot that this was built from."""
     vitals: Vitals
     seq: int
-    """Of the last record that counts; −1 before the first."""
+    """The last record that counts; −1 before the first."""
     monotonic_s: float
     unix_s: float
     diverged_seq: int | None
-    """The first event since the snapshot that today's core answered otherwise than the recorded one; None for none.
-    The state is then today's, and `evenstep replay` shows the difference."""
+    """The first event since the snapshot that today's core handled differently; None if there is none. The state is
+    then what today's core made of the events; `evenstep replay` shows the difference."""
 
 
 def state_at(trace: TraceFile, *, seq: int | None = None, unix_s: float | None = None) -> Moment:
-    """The run after the last record that is neither after `seq` nor after `unix_s`; at the end where both are None.
+    """The run after the last record up to `seq` and up to `unix_s`; None sets no limit.
 
-    Raises TraceUnreadable, and ConfigError where a custom sampler cannot be loaded.
+    Raises TraceUnreadable, and ConfigError if the run's custom sampler cannot be loaded.
     """
     found = _last_snapshot(trace, seq, unix_s)
     today: list[AppliedEvent] = []
@@ -65,32 +64,33 @@ def state_at(trace: TraceFile, *, seq: int | None = None, unix_s: float | None =
             case NoteRecord(monotonic_s=monotonic_s, note=note):
                 vitals.note(monotonic_s, note)
             case SnapshotRecord():
-                pass  # only of a state that is there already
+                pass  # the state that is already reached
     return Moment(core, vitals, *last, diverged)
 
 
 def _beginning(trace: TraceFile) -> tuple[int, float, float]:
-    """The moment before the first record, which must be the run's first."""
+    """The moment before the run's first record, which must be in the trace."""
     first = next(trace.lines(), None)
     head = None if first is None else head_of(first)
     if head is not None and head.seq != 0:
         raise TraceUnreadable(
-            f"{trace.path} begins with record {head.seq} and has no snapshot before the moment asked for; ask for "
-            f"a later one"
+            f"{trace.path} begins with record {head.seq} and has no snapshot up to the moment asked for; name a "
+            f"later moment"
         )
     return -1, 0.0, trace.started_unix_s
 
 
 def _apply(trace: TraceFile, core: Core, today: list[AppliedEvent], record: TransitionRecord) -> bool:
+    """Apply a recorded event. Returns whether today's core did the same as the recorded one."""
     today.clear()
     try:
         core.apply(record.transition.event)
     except EvenstepError as error:
         raise TraceUnreadable(
             f"{trace.path}: today's core refuses record {record.seq} ({type(error).__name__}: {error}), so the state "
-            f"after it is not known; evenstep replay shows the difference"
+            f"after it is unknown; evenstep replay shows the difference"
         ) from error
-    return str(today[0]) == str(record.transition)  # errors are equal where they say the same
+    return str(today[0]) == str(record.transition)  # as text: errors with equal messages count as equal
 
 
 def _is_after(trace: TraceFile, line: bytes, seq: int | None, unix_s: float | None) -> bool:
@@ -105,29 +105,19 @@ def _is_after(trace: TraceFile, line: bytes, seq: int | None, unix_s: float | No
 
 
 def _last_snapshot(trace: TraceFile, seq: int | None, unix_s: float | None) -> tuple[int, int, SnapshotRecord] | None:
-    """The part and the end of the line of the last snapshot that is not after the moment, read backwards."""
+    """The last snapshot that is not after the moment: number of its part, end of its line, record. Reads backwards."""
     for number in range(len(trace.parts) - 1, -1, -1):
-        for start, line in _snapshot_lines_backwards(trace.parts[number]):
-            if not _is_after(trace, line, seq, unix_s):
-                record = trace.parse(line)
-                assert isinstance(record, SnapshotRecord)
-                return number, start + len(line), record
+        with content_of(trace.parts[number]) as content:
+            for start, line in _snapshots_in(content):
+                if not _is_after(trace, line, seq, unix_s):
+                    record = trace.parse(line)
+                    assert isinstance(record, SnapshotRecord)
+                    return number, start + len(line), record
     return None
 
 
-def _snapshot_lines_backwards(part: Path) -> Iterator[tuple[int, bytes]]:
-    """Whole snapshot lines of a part and where they begin, the last first."""
-    if part.suffix == ".gz":
-        yield from _snapshots_in(b"".join(blocks(part)))
-        return
-    with part.open("rb") as file:
-        if file.seek(0, 2) == 0:
-            return
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            yield from _snapshots_in(content)
-
-
 def _snapshots_in(content: bytes | mmap.mmap) -> Iterator[tuple[int, bytes]]:
+    """Whole snapshot lines and their offsets, the last first."""
     position = len(content)
     while (mark := content.rfind(SNAPSHOT_MARK, 0, position)) >= 0:
         start, end = content.rfind(b"\n", 0, mark) + 1, content.find(b"\n", mark) + 1
@@ -137,7 +127,7 @@ def _snapshots_in(content: bytes | mmap.mmap) -> Iterator[tuple[int, bytes]]:
 
 
 def _lines_after(trace: TraceFile, number: int, offset: int) -> Iterator[bytes]:
-    """Lines of a part from an offset on, and of the parts after it."""
+    """Lines of a part from an offset on, then those of the parts after it."""
     for part in trace.parts[number:]:
         for block in blocks(part):
             if offset < len(block):

@@ -1,7 +1,7 @@
-"""What the runtime knows and the core doesn't, as notes of the trace. Times are those of their records.
+"""What the runtime knows and the core doesn't, as notes of the trace. A note happened at the time of its record.
 
-Every note is a NamedTuple of plain values, and is written as an array of its fields, in order. `StepRecord` (the
-metrics of one closed step) is a note too.
+A note is a NamedTuple of plain values; the trace holds its fields as an array, in order. `StepRecord`, the metrics of
+one closed step, is a note too.
 """
 
 from __future__ import annotations
@@ -16,63 +16,62 @@ if TYPE_CHECKING:
     from runtime.groups import Evaluation, GroupReceipt
 
 Status = Literal["completed", "stopped", "failed", "interrupted"]
-"""How a run ended (W3): by itself; by a rule, a budget or the watchdog; by an error or a dead process; by a signal."""
+"""How a run ended (W3): at its limit; by a rule, a budget or the watchdog; by an error; by a signal."""
 EXIT_CODES: Mapping[Status, int] = {"completed": 0, "stopped": 1, "failed": 1, "interrupted": 130}
-"""Of `evenstep train` and `evenstep explain`."""
+"""Exit codes of `evenstep train` and `evenstep explain`."""
 
 
 class AttemptsPlaced(NamedTuple):
-    """A worker was given these attempts, in this order."""
+    """A generation worker got these attempts, in this order."""
 
     worker: str
     attempts: tuple[Attempt, ...]
 
 
 class WorkerStarted(NamedTuple):
-    """A generation worker is open and runs the current weights."""
+    """A generation worker has started and runs the current weights."""
 
     worker: str
 
 
 class WorkerDied(NamedTuple):
-    """A generation worker died, and is made anew."""
+    """A generation worker died and is being restarted."""
 
     worker: str
     reason: str
 
 
 class CallBegan(NamedTuple):
-    """The runtime asked something of the trainer or of the fleet that the core doesn't know of.
+    """The runtime called the trainer or the generation workers for something that no effect of the core asks for.
 
-    What the core asks for is in its effects: TrainChunk, FinishStep and SyncWeights. A sync is publish, then load.
+    (TrainChunk, FinishStep and SyncWeights are effects. A sync is a publish call, then a load call.)
     """
 
     call: str
     """checkpoint, publish, load or evaluate."""
     number: int
-    """The version that it is about."""
+    """The version that the call concerns."""
 
 
 class CallEnded(NamedTuple):
-    """It was answered. A call that fails has no end: the run ends with its error."""
+    """The call was answered. A call that fails has no CallEnded: the run ends with its error."""
 
     call: str
     number: int
 
 
 class GroupReceived(NamedTuple):
-    """What a worker says of a group that it finished, beside what its GroupFinished says, which is the record before:
-    that has the sum of the completion tokens, and the rewards' mean and standard deviation (`GroupRecord`)."""
+    """More about the group of the GroupFinished in the record before, which has the tokens and the rewards."""
 
     prompt: int
     worker: str
     rollouts: int
     correct: int
-    """Rollouts that the verifier counts as right."""
+    """Rollouts that the verifier accepts."""
     longest: int
     """Tokens of the longest rollout."""
     truncated: int
-    """Rollouts that the length limit cut off."""
+    """Rollouts that ended at the length limit."""
     end_weight: int
     generation_s: float
     """From the start of the attempt to its last token."""
@@ -87,11 +86,11 @@ class GroupReceived(NamedTuple):
 
 
 class AnswerWasLate(NamedTuple):
-    """An answer came for an attempt that was over, and was refused (D2)."""
+    """The core refused an answer for an attempt that was over (D2)."""
 
 
 class Validated(NamedTuple):
-    """A validation is done."""
+    """A validation ended."""
 
     step: int
     accuracy: float
@@ -100,34 +99,34 @@ class Validated(NamedTuple):
 
 
 class Checkpointed(NamedTuple):
-    """A checkpoint is written."""
+    """A checkpoint was written."""
 
     step: int
     path: str
 
 
 class NoProgress(NamedTuple):
-    """The watchdog saw no progress, and the run goes on (W2)."""
+    """The watchdog saw no progress; the run continues (W2)."""
 
     idle_s: float
     waits_for: str
 
 
 class NotWritten(NamedTuple):
-    """The disk refused a file, and the run goes on without it."""
+    """The disk refused a file; the run continues without it."""
 
     path: str
     reason: str
 
 
 class RunEnded(NamedTuple):
-    """The run's outcome (W3), the same that its log, summary and exit code tell."""
+    """The run's outcome (W3), as its log, summary and exit code also state it."""
 
     status: Status
     error: str | None
-    """Why it was stopped or failed, the first cause first."""
+    """Why the run stopped or failed, the first cause first."""
     step: int
-    """Optimizer steps done."""
+    """Optimizer steps finished."""
     checkpoint: str | None
     """The newest checkpoint that this process wrote."""
     model: str | None
@@ -135,36 +134,24 @@ class RunEnded(NamedTuple):
 
     @property
     def said(self) -> str:
-        """In one sentence, without what was kept."""
+        """The outcome in one sentence, without checkpoint and model."""
         happened = {"completed": "is completed", "failed": "failed"}.get(self.status, f"was {self.status}")
         sentence = f"the run {happened} after {self.step} steps"
         return sentence if self.error is None else f"{sentence}: {self.error}"
 
 
 class TraceClosed(NamedTuple):
-    """The process ended in good order; no record follows. Without it, the process was killed or still runs."""
+    """The process closed its trace: no record follows. Without it, the process still runs or was killed."""
 
 
 Note = (
-    AttemptsPlaced
-    | WorkerStarted
-    | WorkerDied
-    | CallBegan
-    | CallEnded
-    | GroupReceived
-    | AnswerWasLate
-    | Validated
-    | Checkpointed
-    | NoProgress
-    | NotWritten
-    | RunEnded
-    | TraceClosed
-    | StepRecord
-)
+    AttemptsPlaced | WorkerStarted | WorkerDied | CallBegan | CallEnded | GroupReceived | AnswerWasLate
+    | Validated | Checkpointed | NoProgress | NotWritten | RunEnded | TraceClosed | StepRecord
+)  # fmt: skip
 
 
 def note_of_receipt(receipt: GroupReceipt) -> GroupReceived:
-    """A finished group, its rollouts added up."""
+    """Sum up the rollouts of a finished group."""
     return GroupReceived(
         prompt=receipt.prompt,
         worker=receipt.worker,
@@ -179,5 +166,5 @@ def note_of_receipt(receipt: GroupReceipt) -> GroupReceived:
 
 
 def note_of_evaluation(step: int, evaluation: Evaluation) -> Validated:
-    """A validation, in short."""
+    """The figures of a validation."""
     return Validated(step, evaluation.accuracy, evaluation.mean_reward, evaluation.rollouts)

@@ -1,15 +1,18 @@
-"""Reading a trace: streamed, its parts in order, only what is asked for parsed.
+"""Read a trace: stream its parts in order, parse only the lines that are asked for, follow one that is being written.
 
-A line is found by a pattern over raw bytes, so that questions about one step or prompt parse few of a million
-lines. The last line may be torn, as a killed process leaves it; it is passed over.
+Lines are chosen in raw bytes (`runtime.trace.choose`), so that a question about one step parses few of a million
+lines. A killed process may leave its last line torn; readers skip it.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
+import mmap
+import time
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -17,23 +20,27 @@ from typing import IO, Any
 from pydantic_core import from_json
 
 from runtime.files import refuse_not_plain
-from runtime.trace.choose import HEADER_START, Chooser, Head, every, last_head
-from runtime.trace.files import FORMAT, TraceUnreadable, check_kinds, find_trace, parts_of
+from runtime.trace.choose import HEADER_START, Chooser, Head, every, head_of
+from runtime.trace.files import FORMAT, TraceUnreadable, check_kinds, find_trace, parts_of, rotated
 from runtime.trace.kinds import Json
 from runtime.trace.records import Record, decode
 
 BLOCK_BYTES = 1 << 20
 SNAPSHOT_MARK = b',"s":{"format":'
-"""In every snapshot's line and in no other: quotes within texts are escaped."""
+"""In every snapshot's line and in no other: quotes inside texts are escaped."""
+CLOSED = b'"n":["TE"]}\n'
+"""How the last line of a closed trace ends."""
+POLL_S = 0.2
+"""How often `follow` looks at the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceFile:
-    """A trace that can be read."""
+    """An opened trace."""
 
     path: Path
     parts: tuple[Path, ...]
-    """Oldest first; the last is the one that is, or was, written to."""
+    """Oldest first; the last is the file that is, or was, written to."""
     header: Json
     """Of the first part."""
 
@@ -44,34 +51,47 @@ class TraceFile:
         return started
 
     def lines(self, choose: Chooser = every) -> Iterator[bytes]:
-        """Whole lines of records, in order: those that are chosen."""
+        """The chosen lines of records, whole and in order."""
         for part in self.parts:
             for block in blocks(part):
                 yield from choose(block)
 
     def records(self, choose: Chooser = every) -> Iterator[Record]:
-        """Records of these lines. Raises TraceUnreadable, naming the line."""
+        """The records of these lines. Raises TraceUnreadable and shows the line."""
         yield from map(self.parse, self.lines(choose))
 
-    def last_head(self) -> Head | None:
-        """How the last record begins; None where there is none."""
+    def last_line(self) -> bytes:
+        """The last whole line of a record; empty if there is none. Reads only the end of a plain file."""
         for part in reversed(self.parts):
-            last = None
-            for block in blocks(part):
-                last = block
-            head = None if last is None else last_head(last)
-            if head is not None:
-                return head
-        return None
+            with content_of(part) as content:
+                end = content.rfind(b"\n") + 1
+                line = content[content.rfind(b"\n", 0, max(0, end - 1)) + 1 : end]
+            if line and not line.startswith(HEADER_START):
+                return line
+        return b""
 
-    def end_s(self) -> float:
-        """The time of the last record, on the trace's monotonic clock; 0 where there is none."""
-        head = self.last_head()
-        return 0.0 if head is None else head.monotonic_s
+    def last_head(self) -> Head | None:
+        """Number and time of the last record; None if there is none."""
+        return head_of(self.last_line())
+
+    @property
+    def closed(self) -> bool:
+        """The process that wrote the trace closed it: no record follows."""
+        return self.last_line().endswith(CLOSED)
+
+    @property
+    def torn(self) -> bool:
+        """The last line was cut off."""
+        with content_of(self.parts[-1]) as content:
+            return content[-1:] != b"\n"
 
     def parse(self, line: bytes) -> Record:
         """The record of a line. Raises TraceUnreadable."""
-        return self.record_of(self.json_of(line))
+        given = self.json_of(line)
+        try:
+            return decode(given, self.started_unix_s)
+        except (KeyError, TypeError, ValueError) as error:
+            raise TraceUnreadable(f"{self.path}: record {given['q']} can't be read: {error}") from error
 
     def json_of(self, line: bytes) -> Json:
         """A line as it is on disk. Raises TraceUnreadable."""
@@ -80,28 +100,12 @@ class TraceFile:
             raise TraceUnreadable(f"{self.path}: a line has no seq or time: {_shown(line)}")
         return given
 
-    def record_of(self, given: Json) -> Record:
-        """The record of a parsed line. Raises TraceUnreadable."""
-        try:
-            return decode(given, self.started_unix_s)
-        except (KeyError, TypeError, ValueError) as error:
-            raise TraceUnreadable(f"{self.path}: record {given['q']} is none of this evenstep: {error}") from error
-
-    @property
-    def torn(self) -> bool:
-        """The last line was cut off."""
-        last = b""
-        for block in blocks(self.parts[-1], whole=False):
-            last = block
-        return not last.endswith(b"\n")
-
 
 def open_trace(path: Path) -> TraceFile:
-    """A trace, by its file, or by the run's directory. Raises TraceUnreadable for what is none."""
+    """Open a trace by its file or by the run's directory. Raises TraceUnreadable."""
     path = find_trace(path)
     parts = parts_of(path)
-    header = read_header(parts[0])
-    return TraceFile(path, parts, header)
+    return TraceFile(path, parts, read_header(parts[0]))
 
 
 def read_header(part: Path) -> Json:
@@ -114,52 +118,74 @@ def read_header(part: Path) -> Json:
         raise _unreadable(part, error) from error
     if not line:
         raise TraceUnreadable(
-            f"{part} is empty: its process died before it wrote anything, or it is no trace; give a run's trace.jsonl"
+            f"{part} is empty: its process died before it wrote anything, or this is no trace; name a run's trace.jsonl"
         )
     if start != HEADER_START:
         raise TraceUnreadable(
-            f"{part} is no trace of evenstep: it begins with {_shown(line)}; give a run's trace.jsonl"
+            f"{part} is no trace of evenstep: it begins with {_shown(line)}; name a run's trace.jsonl"
         )
     if not line.endswith(b"\n"):
         raise TraceUnreadable(
-            f"{part} has no whole line: its process died before its header was written; look at the run's output"
+            f"{part} has no whole line: its process died before it had written the header; read the run's output"
         )
     header = parse_json(part, line)
     if header["format"] != FORMAT:
         raise TraceUnreadable(
-            f"{part} has format {header['format']!r}; this evenstep reads {FORMAT!r}: use the one that wrote it"
+            f"{part} has format {header['format']!r}; this evenstep reads {FORMAT!r}: use the version that wrote it"
         )
     check_kinds(header)
     return header
 
 
-def blocks(part: Path, *, whole: bool = True) -> Iterator[bytes]:
-    """The bytes of a part in blocks of whole lines; a torn line at the end comes only where not `whole`."""
+def blocks(part: Path) -> Iterator[bytes]:
+    """The bytes of a part in blocks of whole lines, without a torn line at the end. Raises TraceUnreadable."""
     try:
         with opened(part) as file:
             left = b""
             while block := file.read(BLOCK_BYTES):
                 end = block.rfind(b"\n") + 1
-                if not end:
+                if end:
+                    yield left + block[:end]
+                    left = block[end:]
+                else:
                     left += block
-                    continue
-                yield left + block[:end]
-                left = block[end:]
-            if left and not whole:
-                yield left
     except (OSError, EOFError, zlib.error) as error:
         raise _unreadable(part, error) from error
 
 
+@contextmanager
+def content_of(part: Path) -> Iterator[bytes | mmap.mmap]:
+    """All bytes of a part, to be searched from the end: a plain file is mapped, not read. Raises TraceUnreadable."""
+    try:
+        with opened(part) as file:
+            if part.suffix == ".gz":
+                yield file.read()
+            elif file.seek(0, 2) == 0:
+                yield b""
+            else:
+                with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                    yield content
+    except (OSError, EOFError, zlib.error) as error:
+        raise _unreadable(part, error) from error
+
+
+def opened(part: Path) -> IO[bytes]:
+    """Open a part; a compressed one is decompressed. Raises OSError, also for a FIFO or a device."""
+    refuse_not_plain(part)
+    if part.suffix == ".gz":
+        return gzip.open(part, "rb")  # type: ignore[return-value]  # a GzipFile reads as a file does
+    return part.open("rb")
+
+
 def _unreadable(part: Path, error: Exception) -> TraceUnreadable:
     return TraceUnreadable(
-        f"{part} can't be read: {error}; where it is damaged or away, name another part of the trace, which is read by "
-        f"itself"
+        f"{part} can't be read: {error}. If it is damaged or missing, name another part of the trace: each can be read "
+        f"alone"
     )
 
 
 def parse_json(path: Path, line: bytes) -> Json:
-    """A line as an object. Broken UTF-8 is kept as lone surrogates. Raises TraceUnreadable."""
+    """A line as an object. Broken UTF-8 becomes lone surrogates. Raises TraceUnreadable."""
     try:
         given: Any = _loads(line)
     except (ValueError, RecursionError) as error:
@@ -172,16 +198,8 @@ def parse_json(path: Path, line: bytes) -> Json:
     return given
 
 
-def opened(part: Path) -> IO[bytes]:
-    """A part, decompressed where it is. Raises OSError where it can't be opened, or is no plain file."""
-    refuse_not_plain(part)
-    if part.suffix == ".gz":
-        return gzip.open(part, "rb")  # type: ignore[return-value]  # a GzipFile reads as a file does
-    return part.open("rb")
-
-
 def _loads(line: bytes) -> Any:
-    """JSON by the faster parser of two, which takes neither broken UTF-8 nor lone surrogates. Raises ValueError."""
+    """Parse with the fast parser; broken UTF-8 and lone surrogates need the other one. Raises ValueError."""
     try:
         return from_json(line, cache_strings="keys")
     except ValueError:
@@ -190,3 +208,48 @@ def _loads(line: bytes) -> Any:
 
 def _shown(line: bytes) -> str:
     return repr(line[:80])
+
+
+def follow(trace: TraceFile) -> Iterator[bytes]:
+    """All lines of a trace, then those that its process still writes, through rotations, until it closes the trace."""
+    number: int = trace.header["part"]
+    while True:
+        for line in _lines_of_part(trace.path, number):
+            yield line
+            if line.endswith(CLOSED):
+                return
+        number += 1
+
+
+def _lines_of_part(path: Path, number: int) -> Iterator[bytes]:
+    """Lines of a part as they are written, until the part is read to its end and has been rotated away."""
+    over = False
+    left = b""
+    with _open_part(path, number) as file:
+        while True:
+            line = file.readline()
+            left += line
+            if left.endswith(b"\n"):
+                if not left.startswith(HEADER_START):
+                    yield left
+                left = b""
+            elif not line and over:
+                return
+            elif not line:
+                over = number + 1 in rotated(path)  # read once more: lines may have been written before the rotation
+                if not over:
+                    time.sleep(POLL_S)
+
+
+def _open_part(path: Path, number: int) -> IO[bytes]:
+    """Open a part under the name it has now: the live file, a rotated part, or a compressed one."""
+    while True:
+        try:
+            file = opened(rotated(path).get(number + 1, path))
+            header = file.readline()
+        except FileNotFoundError:
+            continue  # renamed between the lookup and the opening
+        if header.endswith(b"\n") and json.loads(header)["part"] == number:
+            return file
+        file.close()
+        time.sleep(POLL_S / 10)

@@ -1,11 +1,11 @@
-"""Records: the lines of a trace after its header, encoded and decoded.
+"""Records: encode and decode the lines of a trace after its header.
 
-    {"q": seq, "t": monotonic, "w": drift, "e": event, "m": [move, …], "f": [effect, …]}    a transition
+    {"q": seq, "t": monotonic, "w": drift, "e": event, "m": [change, …], "f": [effect, …]}    a transition
     {"q": seq, "t": monotonic, "w": drift, "n": note}                                       a note
     {"q": seq, "t": monotonic, "w": drift, "s": snapshot, "b": steps closed before, "v": vitals}   a snapshot
 
-`t` is in seconds since the trace was opened, on the clock that never jumps. Wall time is the header's start, plus
-`t`, plus `w` milliseconds; `w` is left out where it is 0, as are `m` and `f` where nothing changed or is asked for.
+`t` counts seconds since the trace was opened, on the monotonic clock. Wall time is the header's start, plus `t`, plus
+`w` milliseconds. `w` is left out where it is 0, `m` and `f` where they are empty.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from runtime.trace.notes import Note
 
 
 class TransitionRecord(NamedTuple):
-    """One applied event."""
+    """One applied event, with its changes and effects."""
 
     seq: int
     monotonic_s: float
@@ -29,7 +29,7 @@ class TransitionRecord(NamedTuple):
 
 
 class NoteRecord(NamedTuple):
-    """Something that the runtime knows."""
+    """Something that only the runtime knows."""
 
     seq: int
     monotonic_s: float
@@ -38,15 +38,15 @@ class NoteRecord(NamedTuple):
 
 
 class SnapshotRecord(NamedTuple):
-    """The core as it was after the record before, and the vitals (`runtime.trace.vitals`)."""
+    """The core's state and the vitals (`runtime.trace.vitals`) after the record before."""
 
     seq: int
     monotonic_s: float
     unix_s: float
     snapshot: Json
-    """`fsm.snapshot.snapshot`, but `closed` has only the steps closed since the snapshot record before."""
+    """As `fsm.snapshot.snapshot` makes it, but `closed` has only steps closed since the last snapshot record."""
     closed_before: int
-    """Steps closed before those."""
+    """How many steps closed before those."""
     vitals: Json
 
 
@@ -56,60 +56,60 @@ Record = TransitionRecord | NoteRecord | SnapshotRecord
 def _error(value: Any) -> Any:
     if isinstance(value, Exception):
         return {"type": type(value).__name__, "message": str(value)}
-    raise TypeError(f"{value!r} of type {type(value).__name__} has no place in a trace")
+    raise TypeError(f"{value!r} of type {type(value).__name__} cannot be written to a trace")
 
 
 encode = json.JSONEncoder(separators=(",", ":"), default=_error, check_circular=False).encode
-"""JSON in one line of ASCII: other characters, lone surrogates among them, are escaped."""
+"""JSON on one line of ASCII; all other characters are escaped, lone surrogates too."""
 
 
 def transition_body(transition: AppliedEvent) -> str:
-    """What a transition's line says beside its number and times."""
+    """A transition's line without its number and times."""
     body: Json = {"e": write_value(transition.event)}
     if transition.changes:
-        body["m"] = [write_value(move) for move in transition.changes]
+        body["m"] = [write_value(change) for change in transition.changes]
     if transition.effects:
         body["f"] = [write_value(effect, EFFECT_CODES) for effect in transition.effects]
     return encode(body)[1:-1]
 
 
 def note_body(note: Note) -> str:
-    """What a note's line says."""
+    """A note's line without its number and times."""
     return f'"n":{encode(write_value(note))}'
 
 
 def snapshot_body(snapshot: Json, closed_before: int, vitals: Json) -> str:
-    """What a snapshot's line says."""
+    """A snapshot's line without its number and times."""
     return f'"s":{encode(snapshot)},"b":{closed_before},"v":{encode(vitals)}'
 
 
 def line(seq: int, monotonic_s: float, drift_s: float, body: str) -> str:
-    """A whole line. `drift_s` is how much farther than the monotonic clock the wall clock has come."""
+    """A whole line. `drift_s` is how far the wall clock is ahead of the monotonic clock."""
     drift_ms = round(drift_s * 1000)
     drift = f'"w":{drift_ms},' if drift_ms else ""
     return f'{{"q":{seq},"t":{monotonic_s:.3f},{drift}{body}}}\n'
 
 
 def decode(given: Json, started_unix_s: float) -> Record:
-    """The record of a parsed line. Raises ValueError, KeyError or TypeError for what is none."""
+    """The record of a parsed line. Raises ValueError, KeyError or TypeError for anything else."""
     seq, monotonic_s = given["q"], given["t"]
     unix_s = started_unix_s + monotonic_s + given.get("w", 0) / 1000
     if "e" in given:
-        moves = tuple([read_value(move) for move in given.get("m", ())])
+        changes = tuple([read_value(change) for change in given.get("m", ())])
         effects = tuple([read_value(effect) for effect in given.get("f", ())])
-        return TransitionRecord(seq, monotonic_s, unix_s, AppliedEvent(read_value(given["e"]), moves, effects))
+        return TransitionRecord(seq, monotonic_s, unix_s, AppliedEvent(read_value(given["e"]), changes, effects))
     if "n" in given:
         return NoteRecord(seq, monotonic_s, unix_s, read_value(given["n"]))
     return SnapshotRecord(seq, monotonic_s, unix_s, given["s"], given["b"], given["v"])
 
 
 def as_json(record: Record) -> Json:
-    """A record with all names written out."""
+    """A record as JSON with all names written out."""
     named: Json = {"seq": record.seq, "monotonic_s": record.monotonic_s, "unix_s": round(record.unix_s, 4)}
     match record:
         case TransitionRecord(transition=transition):
             named["event"] = plain(transition.event)
-            named["moves"] = [plain(move) for move in transition.changes]
+            named["moves"] = [plain(change) for change in transition.changes]
             named["effects"] = [plain(effect) for effect in transition.effects]
         case NoteRecord(note=note):
             named["note"] = plain(note)
@@ -119,5 +119,5 @@ def as_json(record: Record) -> Json:
 
 
 def printable_json(given: Any) -> str:
-    """JSON of printable ASCII."""
+    """JSON of printable ASCII, safe on any terminal."""
     return json.dumps(given, ensure_ascii=True).replace("\x7f", "\\u007f")

@@ -1,7 +1,6 @@
-"""Feed a recorded run to the core of today, and compare what it does: effects and moves after every event, the state
-at every snapshot.
+"""Feed a recorded run to today's core and compare: changes and effects after every event, the state at every snapshot.
 
-What must hold on the way is checked by whoever calls: `runtime` knows `specs` only inside its commands.
+The caller may check properties after each event; `specs` is imported only by the commands.
 """
 
 from __future__ import annotations
@@ -26,23 +25,23 @@ from runtime.trace.reader import SNAPSHOT_MARK, TraceFile, open_trace
 from runtime.trace.records import encode, transition_body
 
 Check = Callable[[Core, State, AppliedEvent], str | None]
-"""Given the core after a transition, the state before it and the transition: what does not hold, or None."""
+"""Takes the core after a transition, the state before it and the transition; returns what does not hold, or None."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first record at which today's core does otherwise than the recorded one did."""
+    """The first record at which today's core differs from the recorded one."""
 
     seq: int
     what: str
-    """Of what: answer, state or property."""
+    """What differs: answer, state or property."""
     event: Any
     recorded: str
-    """What it did, or was, then."""
+    """What the recorded core did, or its state."""
     today: str
-    """Now; or why the event is refused; or what does not hold."""
+    """What today's core does, or its state; or why it refuses the event; or which property does not hold."""
     waits_for: str
-    """What today's run waits for then."""
+    """What the replayed run waits for at that record."""
 
     def __str__(self) -> str:
         return (
@@ -54,147 +53,124 @@ class Difference:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayResult:
-    """The outcome of a replay."""
+def replay(path: Path, *, to: int | None = None, check: Check | None = None) -> Replay:
+    """Replay a trace from its beginning, or without that from its first snapshot; up to the record `to`.
 
-    first_seq: int
-    """Of the record that it began with."""
-    last_seq: int
-    """Of the last record that was the same; `first_seq` − 1 where none was."""
-    events: int
-    """Events that were answered as recorded, all before the difference."""
-    snapshots: int
-    """Snapshots that the state was equal to."""
-    difference: Difference | None
-    torn: bool
-    """The trace ends in a torn line, which was left out."""
-    status: str
-    """How the run ended (`RunEnded`); of a trace without its end, what the core was doing (`fsm.explain.status`)."""
-    waits_for: str
-    ended: RunEnded | None
-    """The outcome, where the trace has it."""
-    balance: dict[str, int]
-    closed: tuple[StepClosed, ...]
-    """Every closed step, those before a resume included; those since its first snapshot in a trace without its
-    beginning."""
-
-
-def replay(path: Path, *, to: int | None = None, check: Check | None = None) -> ReplayResult:
-    """Replay a trace from its beginning, or from its first snapshot where that was not kept; up to the record `to`.
-
-    Raises TraceUnreadable, and ConfigError where the configuration or a custom sampler cannot be loaded.
+    Raises TraceUnreadable, and ConfigError if the configuration or a custom sampler cannot be loaded.
     """
-    return _Replay(open_trace(path), check).run(to)
+    replayed = Replay(open_trace(path), check)
+    replayed.run(to)
+    return replayed
 
 
-class _Replay:
-    """One replay, under way."""
+class Replay:
+    """A replay of one trace, and its outcome."""
 
     def __init__(self, trace: TraceFile, check: Check | None) -> None:
         self.trace = trace
         self.check = check
-        self.core: Core | None = None
+        self.core = core_of(trace.header, self._observe)
+        self.difference: Difference | None = None
         self.first_seq = 0
+        """The record that the replay began with."""
         self.last_seq = -1
+        """The last record without a difference; `first_seq` − 1 if there is none."""
         self.events = self.snapshots = 0
-        self.closed_before = 0
-        """Steps closed before those that the core knows of."""
+        """Events and snapshots without a difference."""
         self.ended: RunEnded | None = None
-        """The outcome, once its record was reached."""
-        self.transition: AppliedEvent | None = None
-        """Today's, of the event applied last."""
+        """The outcome, if the trace has it."""
+        self._closed_before = 0
+        """Steps that closed before those in the core's book."""
+        self._transition: AppliedEvent | None = None
+        """What today's core made of the last event."""
 
-    def run(self, to: int | None) -> ReplayResult:
-        difference = None
+    @property
+    def torn(self) -> bool:
+        """The trace ends in a torn line, which was skipped."""
+        return self.trace.torn
+
+    @property
+    def status(self) -> str:
+        """How the run ended (`RunEnded`); without that record, the core's status (`fsm.explain.status`)."""
+        return status(self.core.state) if self.ended is None else self.ended.status
+
+    @property
+    def closed(self) -> tuple[StepClosed, ...]:
+        """Every closed step, also those before a resume. Of a trace without its beginning: since its first snapshot."""
+        return tuple(self.core.book.closed)
+
+    def run(self, to: int | None) -> None:
+        """Replay up to the record `to`, or to the first difference."""
+        begun = False
+        seq = None
         for line in self.trace.lines():
             given = self.trace.json_of(line)
-            if to is not None and given["q"] > to:
-                break
-            if self.core is None and not self._begin(given):
+            seq = given["q"]
+            if to is not None and seq > to:
+                return
+            begun = begun or self._begin(given)
+            if not begun:
                 continue
-            difference = self._step(self._started(), given, line)
-            if difference is not None:
-                break
-            self.last_seq = given["q"]
-        if self.core is None and any(True for _ in self.trace.lines()):
+            self.difference = self._step(given, line)
+            if self.difference is not None:
+                return
+            self.last_seq = seq
+        if seq is not None and not begun:
             raise TraceUnreadable(
-                f"{self.trace.path} has neither the beginning of its run nor a snapshot: there is nothing to replay"
+                f"{self.trace.path} has neither its run's beginning nor a snapshot to start from; name another part"
             )
-        core = self.core or core_of(self.trace.header)  # a process that was killed before its first record
-        return ReplayResult(
-            first_seq=self.first_seq,
-            last_seq=self.last_seq,
-            events=self.events,
-            snapshots=self.snapshots,
-            difference=difference,
-            torn=self.trace.torn,
-            status=status(core.state) if self.ended is None else self.ended.status,
-            waits_for=core.waits_for(),
-            ended=self.ended,
-            balance=core.state.tally.as_counts(),
-            closed=tuple(core.book.closed),
-        )
 
     def _begin(self, given: Json) -> bool:
-        """Make the core with the first record, or with the first snapshot. False for records before that."""
-        header = self.trace.header
-        if given["q"] == 0:
-            self.core = core_of(header, self._observe)
-        elif "s" in given:
-            self.core = reinstate(setup_of(header), given["s"], closed_before=given["b"], observer=self._observe)
-            self.closed_before = given["b"]
-        else:
-            return False
+        """Begin at the run's first record or at the first snapshot. Returns False before that."""
+        if given["q"] != 0:
+            if "s" not in given:
+                return False
+            setup, self._closed_before = setup_of(self.trace.header), given["b"]
+            self.core = reinstate(setup, given["s"], closed_before=given["b"], observer=self._observe)
         self.first_seq, self.last_seq = given["q"], given["q"] - 1
         return True
 
-    def _started(self) -> Core:
-        assert self.core is not None, "records before the beginning are passed over"
-        return self.core
-
     def _observe(self, transition: AppliedEvent) -> None:
-        self.transition = transition
+        self._transition = transition
 
-    def _step(self, core: Core, given: Json, line: bytes) -> Difference | None:
+    def _step(self, given: Json, line: bytes) -> Difference | None:
         if given["q"] != self.last_seq + 1:
             raise TraceUnreadable(
-                f"{self.trace.path}: record {given['q']} follows {self.last_seq}: lines are lost or doubled"
+                f"{self.trace.path}: record {given['q']} follows {self.last_seq}: lines are missing or doubled"
             )
         if "e" in given:
-            return self._answer(core, given, line)
+            return self._answer(given, line)
         if "n" in given and given["n"][0] == CODES[RunEnded]:
             self.ended = self._value(given, "n")
-        return self._compare_state(core, given) if SNAPSHOT_MARK in line else None
+        return self._compare_state(given) if SNAPSHOT_MARK in line else None
 
     def _value(self, given: Json, key: str) -> Any:
-        """The event or note of a line."""
         try:
             return read_value(given[key])
         except ValueError as error:
             raise TraceUnreadable(f"{self.trace.path}: record {given['q']}: {error}") from error
 
-    def _answer(self, core: Core, given: Json, line: bytes) -> Difference | None:
-        """Apply one recorded event; None where the answer is the recorded one and all properties hold."""
-        before = core.state
+    def _answer(self, given: Json, line: bytes) -> Difference | None:
+        """Apply one recorded event. Returns None if the answer is the recorded one and all properties hold."""
+        before = self.core.state
         event = self._value(given, "e")
         try:
-            core.apply(event)
+            self.core.apply(event)
         except EvenstepError as error:
-            return self._differs(core, given, "answer", _did(given), f"refused, {type(error).__name__}: {error}")
-        assert self.transition is not None, "a core tells its observer of every applied event"
-        body = transition_body(self.transition)
+            return self._differs(given, "answer", _did(given), f"refused, {type(error).__name__}: {error}")
+        assert self._transition is not None, "the core calls its observer for every applied event"
+        body = transition_body(self._transition)
         if not line.endswith(f"{body}}}\n".encode()):
             today = json.loads(f"{{{body}}}")
             if any(today.get(key, []) != given.get(key, []) for key in ("m", "f")):
-                return self._differs(core, given, "answer", _did(given), _did(today))
+                return self._differs(given, "answer", _did(given), _did(today))
         self.events += 1
-        broken = None if self.check is None else self.check(core, before, self.transition)
-        return None if broken is None else self._differs(core, given, "property", _did(given), broken)
+        broken = None if self.check is None else self.check(self.core, before, self._transition)
+        return None if broken is None else self._differs(given, "property", _did(given), broken)
 
-    def _compare_state(self, core: Core, given: Json) -> Difference | None:
-        today = snapshot(core)
-        today["closed"] = today["closed"][given["b"] - self.closed_before :]
+    def _compare_state(self, given: Json) -> Difference | None:
+        today = snapshot(self.core)
+        today["closed"] = today["closed"][given["b"] - self._closed_before :]
         recorded = given["s"]
         known = {key: today[key] for key in today if key in recorded or key not in MAY_BE_MISSING}
         today = json.loads(encode(known))
@@ -203,15 +179,14 @@ class _Replay:
             return None
         keys = sorted(key for key in today.keys() | recorded.keys() if today.get(key) != recorded.get(key))
         shown = [json.dumps({key: which.get(key) for key in keys}) for which in (recorded, today)]
-        return self._differs(core, {**given, "e": None}, "state", *shown)
+        return self._differs(given, "state", *shown)
 
-    def _differs(self, core: Core, given: Json, what: str, recorded: str, today: str) -> Difference:
-        event = None if given["e"] is None else plain(read_value(given["e"]))
-        return Difference(given["q"], what, event, recorded, today, core.waits_for())
+    def _differs(self, given: Json, what: str, recorded: str, today: str) -> Difference:
+        event = plain(read_value(given["e"])) if "e" in given else None
+        return Difference(given["q"], what, event, recorded, today, self.core.waits_for())
 
 
 def _did(given: Json) -> str:
-    """Moves and effects of a line, one each line."""
-    lines = [f"{word} {json.dumps(plain(read_value(value)))}" for key, word in (("m", "moved "), ("f", "effect"))
+    lines = [f"{word} {json.dumps(plain(read_value(value)))}" for key, word in (("m", "change"), ("f", "effect"))
              for value in given.get(key, ())]  # fmt: skip
     return "".join(f"\n    {line}" for line in lines) or "nothing"

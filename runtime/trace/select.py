@@ -1,13 +1,14 @@
-"""Which records of a trace are asked for: by step, group, prompt, machine, time and kind, all of which must agree.
+"""Select records of a trace by step, group, prompt, machine, time and kind; a record must match all that are given.
 
-What a question is about is first looked for in the raw lines; only lines that may matter are parsed.
+A question is first looked up in the raw lines; only lines that may match are parsed.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from fsm.effects import StartRollout, TrainChunk
@@ -17,14 +18,14 @@ from fsm.samplers.builtin import BUILTIN
 from fsm.samplers.promises import Stamp
 from runtime.metrics.step_record import StepRecord
 from runtime.trace.choose import Chooser, between, both, every, since, with_match, with_text
-from runtime.trace.kinds import BY_NAME, CODES, FIELDS
+from runtime.trace.kinds import BY_NAME, CODES, FIELDS, mark_of
 from runtime.trace.reader import SNAPSHOT_MARK, TraceFile
 from runtime.trace.records import NoteRecord, Record, SnapshotRecord, TransitionRecord
 
 UNSTAMPED = frozenset(name for name, sampler in BUILTIN.items() if sampler.batch_stamp is not Stamp.TARGET_STEP)
-"""Built-in samplers that stamp no target step, so none of their rollouts names a step."""
+"""Built-in samplers that stamp no target step: their StartRollout names none."""
 SNAPSHOT = "Snapshot"
-"""The kind of a snapshot record."""
+"""The name of a snapshot record, among kinds."""
 
 MACHINES: Mapping[str, tuple[type[Any], ...]] = {
     "PromptGroup": (
@@ -54,7 +55,7 @@ MACHINES: Mapping[str, tuple[type[Any], ...]] = {
     ),
     "Run": (changes.RunResumed, changes.RunRegenerated, changes.DataReplaced, changes.RunCompleted, changes.RunStopped),
 }  # fmt: skip
-"""Per machine the moves that move it."""
+"""By machine, the changes that move it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class Question:
     """What is asked for. None: anything."""
 
     step: int | None = None
-    """While the step was assembled, trained, finished and synced; and what became before of the groups in it."""
+    """Records while the step was assembled, trained, finished and synced; and earlier ones about its groups."""
     group: int | None = None
     """The life of a slot: its attempts, retries and replacements, until it is trained or lost."""
     prompt: int | None = None
@@ -71,28 +72,30 @@ class Question:
     since_s: float | None = None
     """On the trace's monotonic clock."""
     kind: str | None = None
-    """Name of an event, move, effect or note; or Snapshot."""
+    """Name of an event, change, effect or note; or Snapshot."""
 
 
 class NotInTrace(Exception):
-    """What is asked for is not in the trace."""
+    """The trace has nothing about what is asked for."""
 
 
 Wanted = Callable[[Record], bool]
 
 
-def select(trace: TraceFile, question: Question) -> Iterator[Record]:
-    """The records that a question asks for, in order. Raises TraceUnreadable and NotInTrace."""
-    choose, wanted = matcher(trace, question)
-    for record in trace.records(choose):
-        if wanted(record):
-            yield record
+def select(trace: TraceFile, question: Question, lines: Iterable[bytes] | None = None) -> Iterator[Record]:
+    """The records that a question asks for, in order; of these lines where they are given, else of the whole trace.
+
+    Raises TraceUnreadable and NotInTrace.
+    """
+    choose, wanted = _matcher(trace, question)
+    chosen = trace.lines(choose) if lines is None else chain.from_iterable(map(choose, lines))
+    return filter(wanted, map(trace.parse, chosen))
 
 
-def matcher(trace: TraceFile, question: Question) -> tuple[Chooser, Wanted]:
-    """Which lines to parse, and whether a record is asked for. Raises TraceUnreadable and NotInTrace."""
+def _matcher(trace: TraceFile, question: Question) -> tuple[Chooser, Wanted]:
+    """Which lines to parse, and which of their records are asked for."""
     choosers: list[Chooser] = []
-    """From the one that leaves fewest lines on; the first is enough, since the tests decide."""
+    """The first leaves the fewest lines; it is enough, since the tests decide."""
     tests: list[Wanted] = []
     if question.prompt is not None:
         choosers.append(_naming([question.prompt]))
@@ -105,38 +108,23 @@ def matcher(trace: TraceFile, question: Question) -> tuple[Chooser, Wanted]:
         choose, test = _step(trace, question.step)
         choosers.append(choose)
         tests.append(test)
-    if question.kind is not None:
-        choosers.append(with_text([_kind_text(question.kind)]))
-        tests.append(_kind(question.kind))
+    if question.kind == SNAPSHOT:
+        choosers.append(with_text([SNAPSHOT_MARK]))
+        tests.append(lambda record: isinstance(record, SnapshotRecord))
+    elif question.kind is not None:
+        kind = BY_NAME[question.kind]
+        choosers.append(with_text([mark_of(kind)]))
+        tests.append(lambda record: any(type(value) is kind for value in _values(record)))
     if question.machine is not None:
-        kinds = frozenset(MACHINES[question.machine])
-        choosers.append(with_text([_text(kind) for kind in kinds]))
-        tests.append(lambda record: any(type(move) in kinds for move in _moves(record)))
+        kinds = MACHINES[question.machine]
+        choosers.append(with_text([mark_of(kind) for kind in kinds]))
+        tests.append(lambda record: any(type(value) in kinds for value in _values(record)))
     choose = choosers[0] if choosers else every
     if question.since_s is not None:
-        choose = since(question.since_s, choose)
-        tests.append(_since(question.since_s))
+        since_s = question.since_s
+        choose = since(since_s, choose)
+        tests.append(lambda record: record.monotonic_s >= since_s)
     return choose, lambda record: all(test(record) for test in tests)
-
-
-def _text(kind: type[Any]) -> bytes:
-    """How a value of a kind begins."""
-    return b'["' + CODES[kind].encode() + b'"'
-
-
-def _kind_text(name: str) -> bytes:
-    return SNAPSHOT_MARK if name == SNAPSHOT else _text(BY_NAME[name])
-
-
-def _kind(name: str) -> Wanted:
-    if name == SNAPSHOT:
-        return lambda record: isinstance(record, SnapshotRecord)
-    kind = BY_NAME[name]
-    return lambda record: any(type(value) is kind for value in _values(record))
-
-
-def _since(since_s: float) -> Wanted:
-    return lambda record: record.monotonic_s >= since_s
 
 
 def _values(record: Record) -> tuple[Any, ...]:
@@ -148,15 +136,8 @@ def _values(record: Record) -> tuple[Any, ...]:
     return ()
 
 
-def _moves(record: Record) -> tuple[Any, ...]:
-    return record.transition.changes if isinstance(record, TransitionRecord) else ()
-
-
 def _naming(prompts: list[int]) -> Chooser:
-    """Lines with an attempt, selected group, note or claim of the prompts, or that admit or clear one of them.
-
-    A prompt that isn't the first of those cleared together is found by the record that selected or trained it.
-    """
+    """Lines that name one of the prompts in an attempt, a selected group, a note or a claim, or admit or clear it."""
     numbers = b"|".join(b"%d" % prompt for prompt in prompts)
     pattern = re.compile(
         rb'\[(?:"(?:GR|CU)",(?:' + numbers + rb")|(?:" + numbers + rb"))[,\]]"
@@ -177,7 +158,6 @@ def _naming(prompts: list[int]) -> Chooser:
 
 
 def _about(prompts: list[int]) -> Wanted:
-    """Records that name one of the prompts, or admit it."""
     asked = frozenset(prompts)
     return lambda record: any(_names(value, asked) for value in _values(record))
 
@@ -201,7 +181,7 @@ def _names(value: Any, asked: frozenset[int]) -> bool:
 
 
 def _prompts_of_slot(trace: TraceFile, slot: int) -> list[int]:
-    """Every prompt that was ever started in a slot, in order."""
+    """Every prompt that was started in a slot, in order."""
     pattern = re.compile(rb'\["SR",\[[0-9,]+\],%d,' % slot)
     found: dict[int, None] = {}
     for line in trace.lines(with_match(pattern)):
@@ -214,7 +194,7 @@ def _prompts_of_slot(trace: TraceFile, slot: int) -> list[int]:
 
 
 def _step(trace: TraceFile, step: int) -> tuple[Chooser, Wanted]:
-    """From the close of the step before to the sync of this one; and what names its groups, stamps or charges it."""
+    """All records of a step's span; before it, those that name one of its groups, or stamp or charge the step."""
     first, last, prompts = _span(trace, step)
     about = _about(prompts)
 
@@ -225,7 +205,7 @@ def _step(trace: TraceFile, step: int) -> tuple[Chooser, Wanted]:
             return False
         return about(record) or any(_is_for(value, step) for value in _values(record))
 
-    charged = with_text([_text(GroupLost) + b",%d]" % step])
+    charged = with_text([mark_of(GroupLost) + b",%d]" % step])
     stamped = with_match(re.compile(rb'\["SR",\[[0-9,]+\],[0-9]+,%d,' % step))
     before = charged if trace.header["config"]["async_rl"]["sampler"]["name"] in UNSTAMPED else both(charged, stamped)
     return between(first, last, both(_naming(prompts), before) if prompts else before), wanted
@@ -238,17 +218,17 @@ def _is_for(value: Any, step: int) -> bool:
 
 
 def _span(trace: TraceFile, step: int) -> tuple[int, int, list[int]]:
-    """First and last record while a step was the trainer's, and the prompts selected into it.
+    """First and last record of a step's span, and the prompts selected into it.
 
-    The first is that after the close of the step before, or the first of the trace; the last that in which its weights
-    were synced, or the last of the trace.
+    The span begins after the step before closed, or with the trace. It ends when the step's weights are synced, or
+    with the trace.
     """
     first, last = -1, 1 << 62
     prompts: list[int] = []
     edges = (
-        _text(StepClosed) + b",%d," % (step - 1),
-        _text(WeightsSynced) + b",%d]" % (step + 1),
-        _text(TrainChunk) + b",%d," % step,
+        mark_of(StepClosed) + b",%d," % (step - 1),
+        mark_of(WeightsSynced) + b",%d]" % (step + 1),
+        mark_of(TrainChunk) + b",%d," % step,
     )
     for line in trace.lines(with_text(edges)):
         record = trace.parse(line)
@@ -270,8 +250,7 @@ def _span(trace: TraceFile, step: int) -> tuple[int, int, list[int]]:
 
 
 def _first_step(trace: TraceFile) -> int:
-    """The step that was open when the trace began."""
-    for line in trace.lines(with_text([_text(StepClosed)])):
+    for line in trace.lines(with_text([mark_of(StepClosed)])):
         for value in _values(trace.parse(line)):
             if isinstance(value, StepClosed):
                 return value.step

@@ -1,4 +1,4 @@
-"""Records as rows of a table and as plain lines. Whatever they hold, it is shown as text."""
+"""Records as rows of a table and as plain lines. All content is shown as printable text."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 from fsm.state import NONE, GroupClass
 from runtime.metrics.step_record import StepRecord
-from runtime.trace.kinds import CODES, FIELDS, PARTS
+from runtime.trace.kinds import CODES, FIELDS, PARTS, name_of
 from runtime.trace.records import NoteRecord, Record, SnapshotRecord, TransitionRecord
 
 WIDEST_TEXT = 300
-"""Characters of one text that are shown; `--json` has it whole."""
+"""Longest text shown, in characters; `--json` shows all of it."""
 _CLASS_WORDS = {
     "target_step": "step ",
     "bucket": "bucket ",
@@ -22,28 +22,28 @@ _CLASS_WORDS = {
 
 
 class ShownRecord(NamedTuple):
-    """One record, as it is shown."""
+    """The cells of one record."""
 
     seq: int
     time: str
     """Seconds since the trace was opened."""
     clock: str
-    """Wall time of this place."""
+    """Local wall time."""
     what: str
     """The event, or the note."""
     changed: str
-    """Moves, a line each."""
+    """Changes, one per line."""
     effects: str
-    """A line each."""
+    """One per line."""
 
 
 def row(record: Record) -> ShownRecord:
-    """A record as it is shown: printable text."""
+    """The cells of a record, printable."""
     at = f"{record.monotonic_s:.3f}"
     clock = time.strftime("%H:%M:%S", time.localtime(record.unix_s)) + f".{int(record.unix_s * 1000) % 1000:03d}"
     match record:
         case TransitionRecord(transition=transition):
-            changed = "\n".join(describe(move) for move in transition.changes)
+            changed = "\n".join(describe(change) for change in transition.changes)
             effects = "\n".join(describe(effect) for effect in transition.effects)
             return ShownRecord(record.seq, at, clock, describe(transition.event), changed, effects)
         case NoteRecord(note=note):
@@ -62,13 +62,13 @@ def plain_line(record: Record) -> str:
 
 
 def describe(value: Any) -> str:
-    """An event, move, effect or note in short: its name, and its fields."""
+    """An event, change, effect or note on one line: its name and its fields."""
     if isinstance(value, StepRecord):
         known = {"step": value.step, "reward": value.reward, "zero_variance_fraction": value.zero_variance_fraction}
         return " ".join(["StepRecord", *(f"{name}={_brief(item)}" for name, item in known.items())])
     names = FIELDS[CODES[type(value)]]
     shown = [_field(name, item) for name, item in zip(names, value, strict=True)]
-    return " ".join([type(value).__name__, *(part for part in shown if part)])
+    return " ".join([name_of(type(value)), *(part for part in shown if part)])
 
 
 def _field(name: str, item: Any) -> str:
@@ -109,10 +109,15 @@ def _class(group_class: GroupClass) -> str:
 
 
 def printable(text: str, *, widest: int = WIDEST_TEXT) -> str:
-    """Text without anything that a terminal acts on: the rest is escaped, and what is long is cut."""
+    """Text for a terminal: control characters are escaped, and after `widest` characters the text is cut."""
     cut = len(text) - widest
     shown = "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode()
         for character in text[:widest]
     )
     return f"{shown}… ({cut:,} more)" if cut > 0 else shown
+
+
+def printable_lines(text: str) -> str:
+    """Text for a terminal, line by line and uncut."""
+    return "\n".join(printable(line, widest=len(line)) for line in text.splitlines())

@@ -1,26 +1,18 @@
-"""The vitals: what a reader must know beside the core's state to say since when, where, and what is usual.
+"""The vitals: since when and where everything runs, and how long things took lately. The core knows no times.
 
-A fold over records. The writer keeps one and puts it into every snapshot record, so that a reader who starts from
-there knows what happened before. Times are seconds on the trace's monotonic clock.
+They are a fold over the records. The writer puts them into every snapshot record, so that a reader can start there.
+Times are seconds on the trace's monotonic clock.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
 from fsm.core import AppliedEvent
 from fsm.effects import AbortRollout, FinishStep, StartBackoff, StartRollout, SyncWeights, TrainChunk
-from fsm.events import (
-    Attempt,
-    BackoffOver,
-    Begin,
-    ChunkTrained,
-    GroupFailed,
-    GroupFinished,
-    StepFinished,
-    SyncFinished,
-)
+from fsm.events import Attempt, BackoffOver, Begin, ChunkTrained, GroupFailed, GroupFinished, StepFinished, SyncFinished
 from fsm.rules import changes
 from runtime.metrics.step_record import StepRecord
 from runtime.trace import notes
@@ -28,21 +20,22 @@ from runtime.trace.kinds import Json
 from runtime.trace.notes import Note, RunEnded
 
 RECENT = 64
-"""Finished groups that "usual" is about."""
-
-_CALLS = {TrainChunk: "accumulate", FinishStep: "finish_step", SyncWeights: "sync"}
-_ENDS = {ChunkTrained: "accumulate", StepFinished: "finish_step", SyncFinished: "sync"}
+"""How many finished groups are remembered."""
+CALL_BEGINS: Mapping[type[Any], str] = {TrainChunk: "accumulate", FinishStep: "finish_step", SyncWeights: "sync"}
+"""By effect, the call that it starts."""
+CALL_ENDS: Mapping[type[Any], str] = {ChunkTrained: "accumulate", StepFinished: "finish_step", SyncFinished: "sync"}
+"""By event, the call that it ends."""
 
 
 class RunningAttempt(NamedTuple):
-    """An attempt that runs."""
+    """A running attempt."""
 
     attempt: Attempt
     slot: int
     start_weight: int
     started_s: float
     worker: str | None
-    """None while it is not placed."""
+    """None until a worker gets it."""
 
 
 class Backoff(NamedTuple):
@@ -60,86 +53,82 @@ class Worker(NamedTuple):
     since_s: float
     deaths: int
     reason: str
-    """Why it died last."""
+    """Of its last death."""
 
 
 class FinishedGroup(NamedTuple):
-    """A group that finished, kept or filtered."""
+    """A finished group, kept or filtered."""
 
     prompt: int
     age_s: float
-    """From the start of its attempt."""
+    """Time from the start of its attempt."""
     verdict: str
-    """all_right, all_wrong or mixed; unknown until it is received."""
+    """all_right, all_wrong or mixed; unknown until its GroupReceived note."""
     filtered: bool
 
 
 class Vitals:
-    """Everything that runs, since when, and how it went of late."""
+    """All that runs, since when, and the last results."""
 
     def __init__(self) -> None:
         self.rollouts: dict[int, RunningAttempt] = {}
-        """Attempts that run, by dispatch number, in order of dispatch."""
+        """Running attempts by dispatch number, in order of dispatch."""
         self.backoffs: dict[int, Backoff] = {}
         """By prompt."""
         self.workers: dict[str, Worker] = {}
         self.calls: dict[str, tuple[int, float]] = {}
-        """Calls that are open, those of the core's effects (accumulate, finish_step, sync) among them: the step or
-        version that they are about, and since when."""
+        """Open calls, also those that effects start (`CALL_BEGINS`): their step or version, and since when."""
         self.trainer_since_s = 0.0
-        """When the trainer last went from assembling, training, finishing or syncing to another of these."""
+        """When the trainer entered its present state."""
         self.step_since_s = 0.0
-        """When the open step's predecessor closed."""
+        """When the step before the open one closed."""
         self.gate_since_s = 0.0
         self.progress_s = 0.0
         """When a group last finished or a step closed (W2)."""
         self.recent: deque[FinishedGroup] = deque(maxlen=RECENT)
         self.late_answers = 0
         self.checkpoint: str | None = None
-        """The path of the newest checkpoint that this process wrote."""
+        """Path of the newest checkpoint that this process wrote."""
         self.ended: RunEnded | None = None
-        """The outcome, once there is one."""
+        """The outcome, once it is recorded."""
 
     def transition(self, monotonic_s: float, transition: AppliedEvent) -> None:
-        """One applied event."""
+        """Fold in one applied event."""
         event = transition.event
         kind = type(event)
         if kind is GroupFinished or kind is GroupFailed:
             rollout = self.rollouts.pop(cast(GroupFinished, event).attempt.dispatch, None)
             if kind is GroupFinished:
                 self.progress_s = monotonic_s
-                filtered = any(type(move) is changes.GroupFiltered for move in transition.changes)
+                filtered = any(type(change) is changes.GroupFiltered for change in transition.changes)
                 prompt = cast(GroupFinished, event).attempt.prompt
                 age_s = 0.0 if rollout is None else round(monotonic_s - rollout.started_s, 3)
                 self.recent.append(FinishedGroup(prompt, age_s, "unknown", filtered))
         elif kind is BackoffOver:
             self.backoffs.pop(cast(BackoffOver, event).attempt.prompt, None)
         elif kind in (Begin, ChunkTrained, StepFinished, SyncFinished):
-            self._turn(monotonic_s, event)
-        for move in transition.changes:
-            if type(move) is changes.GateMoved:
+            self.trainer_since_s = monotonic_s
+            self.calls.pop(CALL_ENDS.get(kind, ""), None)
+            if kind in (Begin, StepFinished):
+                self.progress_s = self.step_since_s = monotonic_s
+        for change in transition.changes:
+            if type(change) is changes.GateMoved:
                 self.gate_since_s = monotonic_s
-            elif type(move) is changes.ChunkSelected or type(move) is changes.StepFinishing:
+            elif type(change) is changes.ChunkSelected or type(change) is changes.StepFinishing:
                 self.trainer_since_s = monotonic_s
         for effect in transition.effects:
             if type(effect) is StartRollout:
                 attempt, slot, _, start_weight = effect
                 self.rollouts[attempt.dispatch] = RunningAttempt(attempt, slot, start_weight, monotonic_s, None)
             elif type(effect) is TrainChunk or type(effect) is FinishStep or type(effect) is SyncWeights:
-                self.calls[_CALLS[type(effect)]] = (effect[0], monotonic_s)
+                self.calls[CALL_BEGINS[type(effect)]] = (effect[0], monotonic_s)
             elif type(effect) is StartBackoff:
                 self.backoffs[effect.attempt.prompt] = Backoff(effect.attempt, monotonic_s, effect.delay_s)
             elif type(effect) is AbortRollout:
                 self.rollouts.pop(effect.attempt.dispatch, None)
 
-    def _turn(self, monotonic_s: float, event: Any) -> None:
-        self.trainer_since_s = monotonic_s
-        self.calls.pop(_ENDS.get(type(event), ""), None)
-        if type(event) in (Begin, StepFinished):
-            self.progress_s = self.step_since_s = monotonic_s
-
     def note(self, monotonic_s: float, note: Note) -> None:
-        """One note."""
+        """Fold in one note."""
         match note:
             case notes.AttemptsPlaced(worker, attempts):
                 for attempt in attempts:
@@ -153,11 +142,9 @@ class Vitals:
             case notes.CallEnded(call):
                 self.calls.pop(call, None)
             case notes.WorkerStarted(worker):
-                before = self.workers.get(worker)
-                self.workers[worker] = Worker(True, monotonic_s, before.deaths if before else 0, "")
+                self.workers[worker] = Worker(True, monotonic_s, self._deaths(worker), "")
             case notes.WorkerDied(worker, reason):
-                before = self.workers.get(worker)
-                self.workers[worker] = Worker(False, monotonic_s, (before.deaths if before else 0) + 1, reason[:500])
+                self.workers[worker] = Worker(False, monotonic_s, self._deaths(worker) + 1, reason[:500])
             case notes.AnswerWasLate():
                 self.late_answers += 1
             case notes.Checkpointed(_, path):
@@ -165,10 +152,13 @@ class Vitals:
             case RunEnded():
                 self.ended = note
             case notes.Validated() | notes.NoProgress() | notes.NotWritten() | notes.TraceClosed() | StepRecord():
-                pass  # nothing that waits
+                pass  # nothing runs or waits because of these
+
+    def _deaths(self, worker: str) -> int:
+        return self.workers[worker].deaths if worker in self.workers else 0
 
     def as_json(self) -> Json:
-        """Plain JSON; `from_json` reads it."""
+        """As plain JSON, for `from_json`."""
         return {
             "rollouts": [[list(rollout.attempt), *rollout[1:]] for rollout in self.rollouts.values()],
             "backoffs": [[list(backoff.attempt), *backoff[1:]] for backoff in self.backoffs.values()],

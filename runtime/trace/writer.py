@@ -1,8 +1,7 @@
-"""The writer of a trace. The control path puts records aside; a thread encodes, folds and writes them.
+"""Write a trace. The control path queues records; a thread encodes them, folds them into the vitals and writes them.
 
-A process that is killed loses what was put aside since the last write, `flush_interval_s` at most, and may leave its
-last line torn. A disk that refuses the file costs the file, not the run: it ends at its last whole line, and the memory
-goes on.
+A process that is killed loses the records of the last `flush_interval_s` at most, and may leave its last line torn. If
+the disk refuses the file, the run continues: the file ends at its last whole line, and the ring in memory goes on.
 """
 
 from __future__ import annotations
@@ -12,44 +11,74 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import IO, NamedTuple, Self
 
+from pydantic import Field
+
+from fsm.config.strict import Strict
 from fsm.core import AppliedEvent, Core
 from fsm.snapshot import snapshot
 from runtime.files import FileNotWritten, reason_of
-from runtime.trace.config import TraceConfig
 from runtime.trace.files import compress, rotate
-from runtime.trace.kinds import Json
+from runtime.trace.kinds import Json, name_of
 from runtime.trace.notes import Note, TraceClosed
 from runtime.trace.records import encode, line, note_body, snapshot_body, transition_body
 from runtime.trace.vitals import Vitals
 
+
+class TraceConfig(Strict):
+    """How a run writes its trace."""
+
+    enabled: bool = Field(
+        default=True, description="Write trace.jsonl. If false, only the last records are kept, in memory."
+    )
+    flush_interval_s: float = Field(
+        default=0.5,
+        gt=0,
+        le=1.0,
+        description="Time between writes; a killed process loses what came since.",
+    )
+    snapshot_every: int = Field(
+        default=4096, ge=1, description="Records between two snapshots of the state; readers start from a snapshot."
+    )
+    max_bytes: int | None = Field(
+        default=64 * 2**20, ge=4096, description="Size at which the file is rotated; null: never."
+    )
+    compress: bool = Field(default=True, description="Compress rotated files with gzip.")
+    ring_records: int = Field(
+        default=4096,
+        ge=1,
+        description="Last records kept in memory; the watchdog and SIGUSR1 write them to a file.",
+    )
+
+
 SNAPSHOT_SHARE = 4
-"""A snapshot has a line of its own per group in hand: there are at least so many times as many records between two."""
+"""Least records between two snapshots, per group in hand: a snapshot lists every group."""
 
 
 class TraceFailed(Exception):
-    """A trace without `on_refused` could not be written. Raised by the next observed event, `flush` and `close`."""
+    """The trace could not be written, or is closed. Raised by `observe`, `note`, `flush` and `close`."""
 
 
 class _Snapshot(NamedTuple):
-    """A snapshot on its way to the thread."""
+    """A queued snapshot."""
 
     core: Json
     closed_before: int
 
 
 _Taken = tuple[int, float, float, AppliedEvent | Note | _Snapshot]
-"""A record put aside: its number, the monotonic and the wall time, and what it is about."""
+"""A queued record: number, monotonic time, wall time, content."""
 
 
 class Trace:
-    """Takes transitions and notes, one owner; writes them, and keeps the last in memory. Also a context manager.
+    """Records transitions and notes of one owner in a file and in a ring in memory. Also a context manager.
 
-    Consumes: transitions and notes, by being called on the control path. Waits for: `flush_interval_s`. Unblocked
-    by: the interval, `flush`, `dump`, `close`. Produces: lines of the file.
+    Consumes: calls of `observe` and `note` on the control path. Waits for: `flush_interval_s`. Unblocked by: the
+    interval, `flush`, `dump`, `close`. Produces: lines of the file.
     """
 
     def __init__(
@@ -59,21 +88,21 @@ class Trace:
         config: TraceConfig | None = None,
         on_refused: Callable[[FileNotWritten], None] | None = None,
     ) -> None:
-        """Open the trace and write its header; with `enabled: false` only `dump` writes, beside `path`.
+        """Open the trace and write its header. With `enabled: false` only `dump` writes a file.
 
         Args:
-            path: Of the file.
-            header: See `make_header`.
+            path: The file.
+            header: From `make_header`.
             config: None for the defaults.
-            on_refused: Told, on the writing thread and once a file, what the disk refuses; the trace then goes on
-                without that file. None: TraceFailed is raised instead.
+            on_refused: Called on the writing thread, once per file, when the disk refuses a file; the trace then
+                continues without it. None: TraceFailed is raised instead.
 
-        Raises OSError; FileExistsError, since no trace is ever overwritten.
+        Raises OSError; FileExistsError if there is a file: a trace is never overwritten.
         """
         self.config = config or TraceConfig()
         self.path = path
         self.records = 0
-        """Put aside so far."""
+        """Queued so far."""
         self._header = {**header, "started_unix_s": time.time()}
         self._taken: deque[_Taken] = deque()
         self._ring: deque[str] = deque(maxlen=self.config.ring_records)
@@ -83,65 +112,66 @@ class Trace:
         self._until_snapshot = self.config.snapshot_every
         saved = header["snapshot"]
         self._closed_steps = 0 if saved is None else len(saved["closed"])
-        """In snapshots so far."""
+        """Closed steps that snapshots have listed so far."""
         self.writing_cpu_s = 0.0
-        """CPU time spent on encoding and writing, off the control path."""
+        """CPU time of encoding and writing."""
         self._on_refused = on_refused
         self._failure: Exception | None = None
         self._taking = True
-        """False once it is closed or writing has failed."""
+        """False once the trace is closed or writing has failed."""
         self._writing = threading.Lock()
         self._over = threading.Event()
         self._compressing: threading.Thread | None = None
         self._dumps = 0
         self._part = 0
         self._bytes = 0
-        """Of the current part."""
+        """Size of the current part."""
         self._file: IO[str] | None = self._open() if self.config.enabled else None
         self._thread = threading.Thread(target=self._run, name="trace", daemon=True)
         self._thread.start()
 
     def observe(self, transition: AppliedEvent, core: Core) -> None:
-        """Put one transition aside; every few thousand records, a snapshot of the core too.
+        """Queue a transition, and a snapshot of the core when one is due.
 
-        Raises TraceFailed where an earlier record could not be written and there is no `on_refused`, or the trace is
-        closed. The core has made the transition by then; its effects are lost, and the run must end and resume from
-        its last checkpoint.
+        Raises TraceFailed if an earlier record could not be written and there is no `on_refused`, or if the trace is
+        closed. The core has made the transition by then and its effects are lost: the run must end and resume from its
+        last checkpoint.
         """
-        if not self._taking:
-            self._refuse(type(transition.event).__name__)
-        self._taken.append((self.records, time.monotonic(), time.time(), transition))
-        self.records += 1
+        self._take(transition)
         self._core = core
         self._until_snapshot -= 1
         if self._until_snapshot <= 0:
             self.snapshot()
 
     def note(self, note: Note) -> None:
-        """Put a note aside. Raises TraceFailed, as `observe` does."""
-        if not self._taking:
-            self._refuse(type(note).__name__)
-        self._taken.append((self.records, time.monotonic(), time.time(), note))
-        self.records += 1
+        """Queue a note. Raises TraceFailed, as `observe` does."""
+        self._take(note)
         self._until_snapshot -= 1
 
+    def _take(self, what: AppliedEvent | Note | _Snapshot) -> None:
+        if not self._taking and type(what) is not _Snapshot:
+            self._raise()
+            kind = type(what.event if type(what) is AppliedEvent else what)
+            raise TraceFailed(f"{self.path} is closed and takes no {name_of(kind)}")
+        self._taken.append((self.records, time.monotonic(), time.time(), what))
+        self.records += 1
+
     def snapshot(self) -> None:
-        """Put a snapshot of the core aside, as it is now. Nothing where there was no transition yet."""
+        """Queue a snapshot of the core; nothing before the first transition."""
         core = self._core
         if core is None:
             return
         saved, before = snapshot(core), self._closed_steps
         saved["closed"] = saved["closed"][before:]
         self._closed_steps += len(saved["closed"])
-        self._taken.append((self.records, time.monotonic(), time.time(), _Snapshot(saved, before)))
-        self.records += 1
+        self._take(_Snapshot(saved, before))
         in_hand = core.state.tally.leftover
         self._until_snapshot = max(self.config.snapshot_every, SNAPSHOT_SHARE * in_hand)
 
     def dump(self) -> Path:
-        """Write what is kept in memory, and the state as of now, to a file beside the trace. Returns its path.
+        """Write the ring and the present state to a new file next to the trace, and return its path.
 
-        To be called where the core is owned. Raises OSError.
+        Call it from the core's owner. Raises OSError.
         """
         lines = self.memory()
         while True:
@@ -155,19 +185,19 @@ class Trace:
             return path
 
     def memory(self) -> list[str]:
-        """What is kept in memory and the state as of now, as lines of a trace. To be called where the core is owned."""
+        """The ring and the present state, as lines of a trace. Call it from the core's owner."""
         self.snapshot()
         self._drain()
         with self._writing:
             return [encode(self._header) + "\n", *self._ring]
 
     def flush(self) -> None:
-        """Return once everything put aside is in the file. Raises TraceFailed."""
+        """Return once every queued record is in the file. Raises TraceFailed."""
         self._drain()
         self._raise()
 
     def close(self) -> None:
-        """Write what is left, the last state included, and close. Closing twice is closing once. Raises TraceFailed."""
+        """Write the queued records and the last state, then close. May be called twice. Raises TraceFailed."""
         if self._taking:
             self.snapshot()
             self.note(TraceClosed())
@@ -177,11 +207,7 @@ class Trace:
         self._drain()
         if self._compressing is not None:
             self._compressing.join()
-        try:
-            if self._file is not None:
-                self._file.close()
-        except OSError as error:
-            self._refused(error)
+        self._on_file(lambda file: file.close())
         self._raise()
 
     def __enter__(self) -> Self:
@@ -199,9 +225,9 @@ class Trace:
             file.write(header)
             file.flush()
         except OSError:
-            with suppress(OSError):  # the same once more
+            with suppress(OSError):  # closing flushes, and fails in the same way
                 file.close()
-            self.path.unlink()  # a part without a header says nothing
+            self.path.unlink()  # a part without a header can't be read
             raise
         self._bytes = len(header)
         return file
@@ -211,45 +237,40 @@ class Trace:
             self._drain()
 
     def _drain(self) -> None:
-        """Write all that is aside. What fails is kept for the owner, who is told at the next occasion."""
+        """Write all queued records. An error is kept, and raised to the owner by its next call."""
         with self._writing:
             if not self._taken or self._failure is not None:
                 return
             began_s = time.thread_time()
             try:
                 while self._taken:
-                    self._write(self._taken.popleft())
-                self._flush()
+                    text = self._line(self._taken.popleft())
+                    self._ring.append(text)
+                    self._on_file(partial(self._write, text))
+                self._on_file(lambda file: file.flush())
             except Exception as error:
                 self._failure, self._taking = error, False
             finally:
                 self.writing_cpu_s += time.thread_time() - began_s
 
-    def _write(self, taken: _Taken) -> None:
-        text = self._line(taken)
-        self._ring.append(text)
-        if self._file is None:
-            return
+    def _on_file(self, act: Callable[[IO[str]], object]) -> None:
+        """Do something with the file, if there is one; the disk may refuse it."""
         try:
-            self._file.write(text)
-            self._bytes += len(text)
-            if self.config.max_bytes is not None and self._bytes >= self.config.max_bytes:
-                self._rotate(self._file)
+            if self._file is not None:
+                act(self._file)
         except OSError as error:
             self._refused(error)
 
-    def _flush(self) -> None:
-        if self._file is None:
-            return
-        try:
-            self._file.flush()
-        except OSError as error:
-            self._refused(error)
+    def _write(self, text: str, file: IO[str]) -> None:
+        file.write(text)
+        self._bytes += len(text)
+        if self.config.max_bytes is not None and self._bytes >= self.config.max_bytes:
+            self._rotate(file)
 
     def _refused(self, error: OSError) -> None:
-        """The disk refuses the file, which ends here. Without `on_refused` it is a failure."""
+        """The disk refuses the file, which ends here. Without `on_refused` this is an error."""
         if self._file is not None:
-            with suppress(OSError):  # it is the same one, or says no more
+            with suppress(OSError):  # `error` is what counts
                 self._file.close()
         self._file = None
         if self._on_refused is None:
@@ -267,7 +288,7 @@ class Trace:
         elif type(what) is _Snapshot:
             body = snapshot_body(what.core, what.closed_before, self._vitals.as_json())
         else:
-            note: Note = what  # type: ignore[assignment]  # the third of three
+            note: Note = what  # type: ignore[assignment]  # neither of the others
             body = note_body(note)
             self._vitals.note(monotonic_s, note)
         return line(seq, monotonic_s, unix_s - self._opened_unix_s - monotonic_s, body)
@@ -284,7 +305,7 @@ class Trace:
             self._compressing.start()
 
     def _compress(self, part: Path) -> None:
-        """Beside the writing: packing a large part takes longer than a killed process may lose."""
+        """Runs on another thread: compressing a large part takes longer than `flush_interval_s`."""
         try:
             compress(part)
         except OSError as error:
@@ -292,17 +313,13 @@ class Trace:
                 self._failure, self._taking = error, False
             else:
                 packed = part.with_name(f"{part.name}.gz")
-                self._on_refused(FileNotWritten(packed, reason_of(error), f"{part.name} stays as it is, and is read"))
+                self._on_refused(FileNotWritten(packed, reason_of(error), f"{part.name} stays uncompressed"))
         except Exception as error:
             self._failure, self._taking = error, False
-
-    def _refuse(self, what: str) -> None:
-        self._raise()
-        raise TraceFailed(f"{self.path} is closed and takes no {what}")
 
     def _raise(self) -> None:
         if self._failure is not None:
             raise TraceFailed(
-                f"{self.path} could not be written ({type(self._failure).__name__}: {self._failure}); free its disk, "
-                "and resume from the last checkpoint"
+                f"{self.path} could not be written ({type(self._failure).__name__}: {self._failure}); free space "
+                "on its disk, and resume from the last checkpoint"
             ) from self._failure

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from fsm.config.wording import models_in
 from runtime.cli.app import app
-from runtime.cli.reference import reference, refreshed
+from runtime.cli.config import reference, refreshed
 from runtime.settings import REFUSED_ACROSS_BLOCKS, Settings
 
 DOCUMENT = Path(__file__).parents[2] / "docs/generated/configuration.md"

@@ -18,7 +18,7 @@ from rich.control import Control
 from rich.segment import ControlType
 
 from fsm.errors import ConfigError, SamplerError
-from runtime.cli.written import OutputRefused
+from runtime.cli.common import OutputRefused
 from specs.check.user_properties import PropertyFault
 from specs.counterexample import Unconfirmed
 from specs.processes.hanging import Hangs, blaming, hang_in

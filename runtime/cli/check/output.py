@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import typer
 
-from runtime.cli.written import OutputRefused, require_writable, write_beside
+from runtime.cli.common import OutputRefused, require_writable, write_whole
 from specs.check.cases import Case
 from specs.check.concrete import Concrete, Untold
 from specs.check.formats import junit_text, sarif_values
@@ -93,10 +93,10 @@ def write_reports(outputs: Outputs, checked: Checked, name: str, config: Path | 
     """Write JUnit XML and SARIF, if asked for. Raises OutputRefused."""
     if outputs.junit is not None:
         text = junit_text(checked, name)
-        write_beside(outputs.junit, lambda opened: opened.write(text), "utf-8")
+        write_whole(outputs.junit, lambda opened: opened.write(text), "utf-8")
     if outputs.sarif is not None:
         values = sarif_values(checked, None if config is None else config.as_posix(), version("evenstep"))
-        write_beside(outputs.sarif, lambda opened: opened.write(json.dumps(values, indent=2)), "utf-8")
+        write_whole(outputs.sarif, lambda opened: opened.write(json.dumps(values, indent=2)), "utf-8")
 
 
 def save_story(path: Path, violations: Sequence[tuple[Case, Result]], story: Concrete | str) -> None:
@@ -123,4 +123,4 @@ def save_story(path: Path, violations: Sequence[tuple[Case, Result]], story: Con
 
 
 def _write_marked(path: Path, text: str) -> None:
-    write_beside(path, lambda opened: opened.write(f"{MARK}\n{text}"), "utf-8")
+    write_whole(path, lambda opened: opened.write(f"{MARK}\n{text}"), "utf-8")

@@ -1,4 +1,4 @@
-// Distributions of what groups yielded, by what became of them: one row each, on one axis, each to its own height.
+// Distributions of what groups yielded, by their fate: one row each, on one axis, each to its own height.
 const BINS = 48;
 
 function distribution(values, of) {
@@ -63,7 +63,7 @@ function makeLengths() {
   const failed = [["dropped", "dropped", is("dropped")], ["retried", "retried", is("retried")], ["aborted", "aborted", is("aborted")]];
   const all = (values, kinds) => kinds.map(([name, ink, of]) => [name, ink, distribution(values, of)]);
   const tokens = (value) => brief(Number(value.toPrecision(3)));
-  histogram(parent, "Mean tokens a rollout, by group", tokens, all(length, answered));
+  histogram(parent, "Mean tokens per rollout, by group", tokens, all(length, answered));
   histogram(parent, "Tokens of a group's longest rollout", tokens, all(longest, answered));
   histogram(parent, "How long attempts took; dropped, retried and aborted ones yield no tokens", seconds, all(took, [...answered, ...failed]));
   histogram(parent, "How long groups were ready before they were selected or evicted", seconds, all(buffered, [answered[0], answered[2]]));

@@ -49,7 +49,7 @@ function makeHappenings() {
       clock(marks.t[row]), data.words.marks[marks.kind[row]], data.texts[marks.text[row]]];
   });
   if (from) parent.append(element("p", { class: "quiet" }, `The last ${most} of ${count(marks.rows)}.`));
-  parent.append(element("div", { class: "rows", tabindex: "0", role: "region", "aria-label": "What happened beside" }, tableOf(["at", "clock", "what", ""], rows, [])));
+  parent.append(element("div", { class: "rows", tabindex: "0", role: "region", "aria-label": "Other events" }, tableOf(["at", "clock", "what", ""], rows, [])));
 }
 
 function makeWords() {

@@ -1,4 +1,4 @@
-// How each step was made up, and what became of the rest. The axis is the number of the step; where there are more
+// How each step was made up, and the fate of the others. The axis is the number of the step; where there are more
 // steps than pixels, a bar is the mean of the steps in it.
 const firstStep = steps.rows ? steps.step[0] : 0;
 const lastStep = steps.rows ? steps.step[steps.rows - 1] : 0;
@@ -151,7 +151,7 @@ function rowAt(x, panel) {
 function makeSteps() {
   const parent = document.getElementById("steps-body");
   if (!steps.rows) {
-    parent.append(element("p", {}, "No step was made up in this trace."));
+    parent.append(element("p", {}, "No step was assembled in this trace."));
     return;
   }
   tools(document.getElementById("steps-tools"), stepView, (step) => `step ${Math.round(step)}`, "a click shows a step's life; a table of all steps is below");
@@ -181,7 +181,7 @@ function makeSteps() {
   const line = (name, parts, range) => panel({ name, draw: (pen, self) => lines(pen, self, parts, range ?? rangeOf(parts.map(([column]) => column))), colours: parts.map(([, ink, word]) => [ink, word]) });
   line("Reward", [[steps.reward_finished, "reward-finished", "of all finished groups"], [steps.reward, "reward", "of trained groups"]]);
   line("Zero-variance fraction of finished groups", [[ZERO_VARIANCE, "zero", "all rewards equal"]], [0, 1]);
-  line("Tokens a rollout", [[steps.length_filtered, "length-filtered", "filtered groups"], [steps.length, "length", "trained groups"]]);
+  line("Tokens per rollout", [[steps.length_filtered, "length-filtered", "filtered groups"], [steps.length, "length", "trained groups"]]);
   const times = PHASE_MS.map((column, phase) => [column, data.words.phases[phase]]);
   panel({ name: "Where each step's time went, in ms", draw: (pen, self) => stacked(pen, self, times, mostOf(times) * 1.04), colours: times.map(([, name]) => [name, name]) });
   makeMetric(panel);

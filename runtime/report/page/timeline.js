@@ -342,7 +342,7 @@ function makeTimeline() {
     const row = stepAt(panel.value(x));
     if (row >= 0) showStep(steps.step[row]);
   };
-  new Panel(parent, { name: "Time, and what happened beside", title: "Time", height: 34, view: timeView, draw: drawRuler, tell: tellRuler,
+  new Panel(parent, { name: "Time and other events", title: "Time", height: 34, view: timeView, draw: drawRuler, tell: tellRuler,
     colours: [["mark", "worker died, no progress, stopped"], ["call", "validated, checkpointed"], ["replaced", "worker started, run resumed or over"]] });
   new Panel(parent, { name: "Steps, the trainer's phases, and calls", height: 58, view: timeView, draw: drawPhases, tell: tellPhases, open: openStep,
     colours: [...data.words.phases.map((phase) => [phase, phase]), ["call", "calls: publish, load, checkpoint, evaluate"]] });

@@ -23,10 +23,10 @@ from fsm.state import NONE, GroupClass, State, View
 from fsm.values import pages
 from runtime.explain.explanation import Explanation, explain
 from runtime.trace import writer
-from runtime.trace.config import TraceConfig
 from runtime.trace.files import make_header
 from runtime.trace.notes import AttemptsPlaced, GroupReceived, Note, WorkerStarted
 from runtime.trace.reader import open_trace
+from runtime.trace.writer import TraceConfig
 from specs.checker.closing import outlook
 from specs.scenarios.world import World
 

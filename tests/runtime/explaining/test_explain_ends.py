@@ -20,7 +20,7 @@ from runtime.files import write_json
 from runtime.metrics.accumulator import StepMeter
 from runtime.report.collect import collect
 from runtime.report.happenings import KINDS
-from runtime.report.verdict import verdict_of
+from runtime.report.page import verdict_of
 from runtime.trace.notes import EXIT_CODES, RunEnded, Status
 from runtime.trace.reader import open_trace
 from runtime.trace.records import NoteRecord

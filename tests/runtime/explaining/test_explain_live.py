@@ -20,8 +20,7 @@ from runtime.control.messages import Notice, StepDone
 from runtime.control.run_recorder import RunRecorder
 from runtime.explain.explanation import explain
 from runtime.explain.finding import RunVerdict
-from runtime.explain.live import live_lines, standing_of_core
-from runtime.explain.remote import NotReachable, standing_of
+from runtime.explain.live import NotReachable, live_lines, standing_of, standing_of_core
 from runtime.launch.progress import open_progress
 from runtime.metrics.accumulator import StepMeter
 from runtime.metrics.writers import JsonlWriter, PrometheusWriter

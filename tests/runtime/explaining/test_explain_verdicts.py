@@ -65,7 +65,8 @@ def test_a_loss_charged_to_no_step_is_a_deadlock_once_nothing_else_is_in_flight(
     with patch.object(losses, "ask_charge", charged_to_none):
         explanation = recorded(path, config, drive)
     assert explanation.verdict is RunVerdict.DEADLOCKED
-    assert (explanation.step, explanation.selected, explanation.charged, explanation.size) == (0, 0, 0, 2)
+    situation = explanation.situation
+    assert (situation.step, situation.state.step.selected, situation.charged, situation.limits.size) == (0, 0, 0, 2)
     assert "the step waits for a group that was lost: prompt 1 (dispatch 1, for step 0" in explanation.root
     assert "34 s ago, given up on after infra failures: the world failed it; charged to no step" in explanation.root
 
@@ -156,7 +157,7 @@ def test_a_rollout_that_hangs_without_a_deadline_is_a_stall_whose_root_is_that_r
     assert explanation.verdict is RunVerdict.STALLED
     assert f"prompt {prompt} (dispatch {prompt}, slot {prompt}, start weight" in explanation.root
     assert f"on generation-{prompt % 2} for 20 min" in explanation.root
-    assert "rollouts that finished: usual are" in explanation.root
+    assert "rollouts that finished: typically" in explanation.root
     assert "no deadline" in explanation.root
     assert "rollout_timeout_s" in explanation.advice
 
@@ -226,8 +227,8 @@ def test_a_call_that_is_not_answered_is_a_stall_with_its_step_and_age(path: Path
     explanation = recorded(path, config_of("in_order", 4), drive)
     assert explanation.verdict is RunVerdict.STALLED
     assert root in explanation.root
-    assert "usual are 1.0 s, at most 1.0 s of the last 2" in explanation.root
-    assert "sync" not in call or explanation.step == 3
+    assert "typically 1.0 s (p99 1.0 s, last 2)" in explanation.root
+    assert "sync" not in call or explanation.situation.step == 3
 
 
 def test_a_run_that_filters_everything_is_starved_with_the_shares(path: Path) -> None:
@@ -271,7 +272,7 @@ def test_long_rollouts_and_nothing_wrong_is_slow_with_the_oldest_rollouts(path: 
     assert explanation.verdict is RunVerdict.SLOW
     assert "the oldest rollouts, within the usual range: prompt" in explanation.root
     assert f"(dispatch {oldest}, " in explanation.root
-    assert "usual are 10 min 3 s" in explanation.root
+    assert "typically 10 min 3 s" in explanation.root
 
 
 def test_a_run_whose_rollouts_are_young_is_healthy(path: Path) -> None:

@@ -19,14 +19,12 @@ from tracing_helpers import SAMPLERS, open_for, recorded_run, traced_world
 from fsm.events import FailureKind
 from fsm.machines.prompt_group import GroupState
 from fsm.snapshot import restore, snapshot
-from runtime.report.attempts import RETRIED, Attempts
+from runtime.report.attempts import RETRIED, Attempts, lanes_of
 from runtime.report.collect import Collected, collect, rows_of
-from runtime.report.columns import NOT_YET, Columns
+from runtime.report.columns import LONGEST, MOST, NOT_YET, Columns, Texts
 from runtime.report.counters import Counters
-from runtime.report.lanes import lanes_of
 from runtime.report.phases import CAUSES, ENDINGS, WaitCause
 from runtime.report.steps import STALENESS_SHOWN
-from runtime.report.texts import LONGEST, MOST, Texts
 from runtime.trace.files import TraceUnreadable, make_header
 from runtime.trace.reader import open_trace
 from runtime.trace.records import SnapshotRecord, TransitionRecord
@@ -41,7 +39,7 @@ def test_the_balance_sheet_is_that_of_the_core(tmp_path: Path, sampler: str, see
     """X4"""
     core = wandered(tmp_path / "trace.jsonl", sampler, seed=seed, moves=60 * seed)
     tally = core.state.tally._asdict()
-    assert collected(tmp_path / "trace.jsonl").counters.sheet() == tally
+    assert collected(tmp_path / "trace.jsonl").counters.tally() == tally
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
@@ -54,7 +52,7 @@ def test_counters_are_those_of_every_snapshot(tmp_path: Path, sampler: str) -> N
             counters.transition(0, record.transition.changes)
         elif isinstance(record, SnapshotRecord):
             state = record.snapshot["state"]
-            assert list(counters.sheet().values()) == state["tally"]
+            assert list(counters.tally().values()) == state["tally"]
             assert [int(not counters.gate_open), counters.dispatch_index] == state["gate"]
             snapshots += 1
     assert snapshots > 5
@@ -154,7 +152,7 @@ def test_a_dump_without_its_beginning_is_put_right_by_its_snapshot(tmp_path: Pat
         ring = trace.dump()
     told = collected(ring)
     assert told.first_seq > 0
-    assert told.counters.sheet() == world.core.state.tally._asdict()
+    assert told.counters.tally() == world.core.state.tally._asdict()
     assert told.counters.dispatch_index == world.core.state.gate.dispatch_index
     running = {row["dispatch"] for row in rows_of(told.attempts.rows) if row["state"] == GroupState.IN_FLIGHT}
     roster = world.core.book.roster
@@ -200,7 +198,7 @@ def test_a_resumed_run_begins_with_what_it_was_restored_from(tmp_path: Path, sam
         world._open()
         random_moves(world, 3, 10_000)
     told = collected(tmp_path / "trace-1.jsonl")
-    assert told.counters.sheet() == core.state.tally._asdict()
+    assert told.counters.tally() == core.state.tally._asdict()
     closed = [row["step"] for row in rows_of(told.steps) if row["closed"] != NOT_YET]
     assert closed == [step.step for step in core.book.closed[len(saved["closed"]) :]]
     states = Counter(told.attempts.rows["state"])
@@ -242,7 +240,7 @@ def test_a_record_that_no_run_writes_is_refused_by_number(tmp_path: Path) -> Non
     recorded_run(tmp_path / "trace.jsonl", moves=5)
     with (tmp_path / "trace.jsonl").open("ab") as file:
         file.write(b'{"q":9999,"t":5.0,"f":[],"e":["GF",["x","y"],false,null],"m":[["gc",[0],[0]]]}\n')
-    with pytest.raises(TraceUnreadable, match="record 9999 is none of a run"):
+    with pytest.raises(TraceUnreadable, match="record 9999 does not come from a run"):
         collect(open_trace(tmp_path / "trace.jsonl"))
 
 
@@ -250,7 +248,7 @@ def test_a_header_that_no_run_writes_is_refused(tmp_path: Path) -> None:
     recorded_run(tmp_path / "trace.jsonl", moves=5)
     text = (tmp_path / "trace.jsonl").read_text(encoding="ascii")
     (tmp_path / "trace.jsonl").write_text(text.replace('"loss_fn"', '"lost_fn"', 1), encoding="ascii")
-    with pytest.raises(TraceUnreadable, match="its header is none of a run: KeyError"):
+    with pytest.raises(TraceUnreadable, match="its header does not come from a run: KeyError"):
         collect(open_trace(tmp_path / "trace.jsonl"))
 
 

@@ -117,7 +117,7 @@ def test_every_chart_is_drawn_and_nothing_is_asked_for(report: Opened) -> None:
     assert "evenstep report" in report.page.title()
     assert "selected + " in report.text("#verdict")
     assert "Every prompt pulled is in exactly one place" in report.text("#sheet")
-    assert "rollouts that run" in report.text("#waits")
+    assert "running rollouts" in report.text("#waits")
     assert "accuracy 0.500" in report.text("#happenings")
 
 

@@ -171,10 +171,13 @@ def test_a_trace_that_explain_cannot_follow_is_looked_at_all_the_same(tmp_path: 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", ("is empty", "give a run's trace.jsonl")),
-        (b"no trace\n", ("no trace of evenstep", "give a run's trace.jsonl")),
-        (b'{"format":"evenstep trace 1"', ("no whole line", "look at the run's output")),
-        (b'{"format":"evenstep trace 9"}\n', ("this evenstep reads 'evenstep trace 1'", "use the one that wrote it")),
+        (b"", ("is empty", "name a run's trace.jsonl")),
+        (b"no trace\n", ("no trace of evenstep", "name a run's trace.jsonl")),
+        (b'{"format":"evenstep trace 1"', ("no whole line", "read the run's output")),
+        (
+            b'{"format":"evenstep trace 9"}\n',
+            ("this evenstep reads 'evenstep trace 1'", "use the version that wrote it"),
+        ),
     ],
 )
 def test_what_is_empty_or_foreign_is_refused_with_what_to_do(

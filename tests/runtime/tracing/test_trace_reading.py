@@ -19,10 +19,9 @@ from fsm.events import FailureKind, GroupFailed, GroupFinished
 from fsm.state import State
 from runtime.cli.app import app
 from runtime.trace.files import TraceUnreadable
-from runtime.trace.follow import follow
 from runtime.trace.moment import state_at
 from runtime.trace.notes import WorkerDied
-from runtime.trace.reader import open_trace
+from runtime.trace.reader import follow, open_trace
 from runtime.trace.records import TransitionRecord
 from runtime.trace.replay import replay
 from runtime.trace.select import MACHINES, Question, select

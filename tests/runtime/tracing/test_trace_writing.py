@@ -235,7 +235,7 @@ def test_a_trace_that_cannot_be_written_says_so_at_the_next_event_and_at_close(t
     until = time.monotonic() + 10
     while trace._failure is None and time.monotonic() < until:
         time.sleep(0.01)
-    with pytest.raises(TraceFailed, match=r"could not be written .* free its disk"):
+    with pytest.raises(TraceFailed, match=r"could not be written .* free space on its disk"):
         trace.observe(AppliedEvent(Begin(), (), ()), world.core)
     with pytest.raises(TraceFailed):
         trace.close()
@@ -264,7 +264,7 @@ def test_the_memory_is_dumped_with_the_state_whether_or_not_there_is_a_file(tmp_
     assert isinstance(records[-1], SnapshotRecord)
     result = replay(first)
     assert result.difference is None
-    assert result.waits_for == waits_for
+    assert result.core.waits_for() == waits_for
     assert result.events > 0
 
 

@@ -10,9 +10,8 @@ from typing import Any
 from bookkeeping_helpers import config_of, random_moves
 
 from fsm.core import AppliedEvent, Core
-from runtime.trace.config import TraceConfig
 from runtime.trace.files import make_header
-from runtime.trace.writer import Trace
+from runtime.trace.writer import Trace, TraceConfig
 from specs.scenarios.world import World
 
 SAMPLERS = ("in_order", "ready_first", "windowed", "weight_fifo")

@@ -36,14 +36,13 @@ from runtime.launch.preflight import output_problems
 from runtime.metrics.accumulator import StepMeter
 from runtime.metrics.writers import JsonlWriter, close_writers, open_writers
 from runtime.settings import load_settings
-from runtime.trace.config import TraceConfig
 from runtime.trace.files import make_header
 from runtime.trace.moment import state_at
 from runtime.trace.notes import AnswerWasLate, NotWritten
 from runtime.trace.reader import open_trace
 from runtime.trace.records import NoteRecord
 from runtime.trace.replay import replay
-from runtime.trace.writer import Trace, TraceFailed
+from runtime.trace.writer import Trace, TraceConfig, TraceFailed
 
 CONTROL_CONFIG: dict[str, Any] = {
     "grpo": {"num_prompts_per_step": 2, "num_generations_per_prompt": 2},

@@ -1,6 +1,6 @@
-"""An explanation in print: the verdict, the step as counts per class, the chain, the proof, and what to change.
+"""An explanation in print: the verdict, the step as counts per class, the chain, the proof, and what to do.
 
-Whatever a trace holds is shown as text: nothing in it is markup, and what a terminal would act on is escaped.
+All content of a trace is shown as text: none of it is markup, and control characters are escaped.
 """
 
 from __future__ import annotations
@@ -17,50 +17,42 @@ from fsm.explain import class_name
 from fsm.machines.source import SourceState
 from fsm.state import NONE, Counts, GroupClass, State
 from fsm.values import pages
-from runtime.explain.ends import left, resumes
-from runtime.explain.explanation import Explanation
-from runtime.explain.finding import RunVerdict
-from runtime.explain.situation import Situation, is_the_end
-from runtime.explain.usual import seconds
+from runtime.explain.explanation import Explanation, left, resumes
+from runtime.explain.finding import RunVerdict, seconds
+from runtime.explain.situation import Situation
 from runtime.trace.show import printable
 
 CLASSES_SHOWN = 20
 WIDEST = 4_000
-"""Characters of one line of the chain that are shown."""
+"""Longest line shown, in characters."""
 _COLOURS: Mapping[RunVerdict, str] = {
-    RunVerdict.DEADLOCKED: "bold red",
-    RunVerdict.LIVELOCKED: "bold red",
-    RunVerdict.STARVED: "bold yellow",
-    RunVerdict.STALLED: "bold red",
+    **dict.fromkeys((RunVerdict.HEALTHY, RunVerdict.COMPLETED), "bold green"),
+    **dict.fromkeys((RunVerdict.STARVED, RunVerdict.INTERRUPTED), "bold yellow"),
     RunVerdict.SLOW: "bold cyan",
-    RunVerdict.HEALTHY: "bold green",
-    RunVerdict.COMPLETED: "bold green",
-    RunVerdict.STOPPED: "bold red",
-    RunVerdict.FAILED: "bold red",
-    RunVerdict.INTERRUPTED: "bold yellow",
 }
+"""All others are red."""
 COLUMNS = ("queued", "running", "waiting", "backing off", "ready", "in training", "trained", "slots")
 ALWAYS_SHOWN = frozenset({"running", "ready", "slots"})
 
 
-def sheet(explanation: Explanation) -> RenderableType:
-    """Everything, for a terminal or a file."""
+def printed(explanation: Explanation) -> RenderableType:
+    """The whole explanation, for a terminal or a file."""
     situation = explanation.situation
     moment = situation.moment
     clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment.unix_s))
     title = Text()
-    title.append(explanation.verdict.value, _COLOURS[explanation.verdict])
+    title.append(explanation.verdict.value, _COLOURS.get(explanation.verdict, "bold red"))
     if explanation.before is not None:
-        title.append(f", {explanation.before.value} before", _COLOURS[explanation.before])
+        title.append(f", {explanation.before.value} before", _COLOURS.get(explanation.before, "bold red"))
     title.append(
-        f"   step {explanation.step}: {explanation.selected} selected + {explanation.charged} charged of "
-        f"{explanation.size}"
+        f"   step {situation.step}: {situation.state.step.selected} selected + {situation.charged} charged of "
+        f"{situation.limits.size}"
     )
     when = f"after record {moment.seq}, {clock}, {moment.monotonic_s:.1f} s in"
     parts: list[RenderableType] = [title, Text(when, "dim")]
     parts += [Text(note) for note in _notes(situation)]
     parts += [Text(), counts_table(situation), places_line(situation), Text(), Text("what waits for what", "bold")]
-    parts += _numbered(explanation.waits_for)
+    parts += [_line(f"{number}.", line) for number, line in enumerate(explanation.waits_for, 1)]
     if explanation.proof:
         parts += [Text(), Text("proof", "bold"), *(_line("·", line) for line in explanation.proof)]
     parts += [Text(), Text("root", "bold"), _line("→", explanation.root)]
@@ -73,23 +65,19 @@ def _notes(situation: Situation) -> Iterator[str]:
     silent_s = situation.now_s - moment.monotonic_s
     if silent_s >= 1:
         yield (
-            f"nothing was recorded for the {seconds(silent_s)} since: the process waits, was killed, or could not "
-            "write its trace, as its log then says"
+            f"nothing was recorded since, for {seconds(silent_s)}: the process waits, was killed, or could not write "
+            "its trace (its log then says so)"
         )
-    if situation.ended is None and is_the_end(situation):
+    if situation.ended is None and situation.at_the_end:
         yield f"the process ended here in good order: the run was interrupted, or failed; {resumes(situation)}"
     model = left(situation)
     if model is not None:
         yield model
     if moment.diverged_seq is not None:
         yield (
-            f"the state is today's: from record {moment.diverged_seq} on today's core answers otherwise than recorded "
+            f"the state is today's: from record {moment.diverged_seq} on today's core differs from the recorded one "
             f"(evenstep replay shows it)"
         )
-
-
-def _numbered(lines: tuple[str, ...]) -> list[RenderableType]:
-    return [_line(f"{number}.", line) for number, line in enumerate(lines, 1)]
 
 
 def _line(mark: str, line: str) -> RenderableType:
@@ -97,11 +85,11 @@ def _line(mark: str, line: str) -> RenderableType:
 
 
 def counts_table(situation: Situation) -> Table:
-    """Groups per class and place, but for places where there are none. A slot is a place in flight or ready."""
-    rows = [_SheetRow(name, (*counts, sum(counts[1:5]))) for name, counts in _rows(situation.state)]
+    """Groups by class and place, without empty places. A slot is a place in flight or ready."""
+    rows = [_ClassRow(name, (*counts, sum(counts[1:5]))) for name, counts in _rows(situation.state)]
     rest = rows[CLASSES_SHOWN:]
-    rows = rows[:CLASSES_SHOWN] + ([_SheetRow(f"{len(rest)} more", _sum(rest))] if rest else [])
-    in_all = _SheetRow("in all", _sum(rows))
+    rows = rows[:CLASSES_SHOWN] + ([_ClassRow(f"{len(rest)} more", _sum(rest))] if rest else [])
+    in_all = _ClassRow("in all", _sum(rows))
     shown = [place for place, count in zip(COLUMNS, in_all.counts, strict=True) if count or place in ALWAYS_SHOWN]
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("  class", no_wrap=True)
@@ -114,14 +102,14 @@ def counts_table(situation: Situation) -> Table:
     return table
 
 
-class _SheetRow(NamedTuple):
-    """A class, and how many of it are where."""
+class _ClassRow(NamedTuple):
+    """A class, and how many of its groups are in each place."""
 
     name: str
     counts: tuple[int, ...]
 
 
-def _sum(rows: list[_SheetRow]) -> tuple[int, ...]:
+def _sum(rows: list[_ClassRow]) -> tuple[int, ...]:
     return tuple(sum(row.counts[column] for row in rows) for column in range(len(COLUMNS)))
 
 

@@ -1,4 +1,4 @@
-"""Commands that read a trace and write a file: whole or not at all, what goes wrong said in one way, and progress."""
+"""What several commands share: their trace argument, errors as exit codes, files written whole, a progress bar."""
 
 from __future__ import annotations
 
@@ -7,31 +7,56 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Annotated
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from fsm.errors import ConfigError
+from runtime.explain.live import NotReachable
 from runtime.trace.choose import head_of
 from runtime.trace.files import TraceUnreadable
 from runtime.trace.reader import TraceFile
-from runtime.trace.show import printable
+from runtime.trace.select import NotInTrace
+from runtime.trace.show import printable_lines
 
 UNREADABLE, WRONG_USE = 1, 2
 """Exit codes."""
+TraceArgument = Annotated[
+    Path, typer.Argument(help="The trace.jsonl of a run, or the run's directory (its newest trace).", metavar="FILE")
+]
+WriteOption = Annotated[
+    list[Path] | None,
+    typer.Option("--write", help="Refresh the generated parts of this document in place. Repeatable.", metavar="FILE"),
+]
+
+
+class WrongUse(Exception):
+    """An argument is wrong. The message says what is allowed."""
 
 
 class OutputRefused(Exception):
     """The file could not be written."""
 
 
-def write_beside(output: Path, write: Callable[[IO[str]], object], encoding: str = "ascii") -> None:
-    """Write a file aside and rename it, so that one that was there stays until the new one is whole.
+@contextmanager
+def errors_as_exit_codes(command: str) -> Iterator[None]:
+    """Print what keeps a command from reading (exit code 1) or what is wrong with its arguments or output (2)."""
+    try:
+        yield
+    except (TraceUnreadable, ConfigError, NotReachable, OutputRefused, NotInTrace, WrongUse) as error:
+        typer.echo(f"evenstep {command}: {printable_lines(str(error))}", err=True)
+        wrong_use = isinstance(error, OutputRefused | NotInTrace | WrongUse)
+        raise typer.Exit(WRONG_USE if wrong_use else UNREADABLE) from None
 
-    What is there and is no plain file, as /dev/null, is written to instead. Raises NotWritten.
+
+def write_whole(output: Path, write: Callable[[IO[str]], object], encoding: str = "ascii") -> None:
+    """Write a second file and rename it, so that an existing file stays until the new one is whole.
+
+    An existing path that is no plain file, such as /dev/null, is written to directly. Raises OutputRefused.
     """
-    with _saying_why_not(output):
+    with _refusing(output):
         if output.exists() and not output.is_file():
             with output.open("w", encoding=encoding) as opened:
                 write(opened)
@@ -46,8 +71,8 @@ def write_beside(output: Path, write: Callable[[IO[str]], object], encoding: str
 
 
 def require_writable(output: Path) -> None:
-    """Find out early whether `write_beside` can write a file. Raises NotWritten."""
-    with _saying_why_not(output):
+    """Find out early whether `write_whole` can write a file. Raises OutputRefused."""
+    with _refusing(output):
         if output.is_dir():
             raise IsADirectoryError(errno.EISDIR, "it is a folder")
         if output.exists() and not os.access(output, os.W_OK):
@@ -64,7 +89,7 @@ def _aside(output: Path) -> Path:
 
 
 @contextmanager
-def _saying_why_not(output: Path) -> Iterator[None]:
+def _refusing(output: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -73,19 +98,18 @@ def _saying_why_not(output: Path) -> Iterator[None]:
         ) from error
 
 
-@contextmanager
-def saying_why_not(command: str) -> Iterator[None]:
-    """What keeps a command from reading or writing is said on stderr, and is its exit code."""
-    try:
-        yield
-    except (TraceUnreadable, OutputRefused) as error:
-        typer.echo(f"evenstep {command}: {printable(str(error), widest=2_000)}", err=True)
-        raise typer.Exit(UNREADABLE if isinstance(error, TraceUnreadable) else WRONG_USE) from None
+def with_generated(document: str, begin: str, text: str, end: str) -> str:
+    """`document` with the text between two marks replaced. Raises ValueError if it lacks the marks."""
+    before, found, rest = document.partition(begin)
+    _, closed, after = rest.partition(end)
+    if not found or not closed:
+        raise ValueError(f"it has no {begin} with a {end} after it")
+    return f"{before}{begin}\n{text}{end}{after}"
 
 
 @contextmanager
 def showing_progress(trace: TraceFile) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr, where that is a terminal. Yields what is to be told how many records were read."""
+    """A bar on stderr if that is a terminal. Yields a function that takes the number of records read so far."""
     console = Console(stderr=True)
     first = head_of(next(trace.lines(), b""))
     last = trace.last_head()
