@@ -7,7 +7,7 @@ Each part imports only those above it:
     counterexample  a run that breaks a property, replayed through the model's functions
     processes       work on other processes, which may hang, exit or die
     engine          the arrays and memories behind `explore`
-    checker         `explore`: every state that a run can reach
+    checker         `explore`: every state that a run can reach; `plain`: the same on a page, as the reference
     scenarios       scenario files, run against the real core
     check           what `evenstep check` explores of a configuration, and how it reports that
     evidence        proofs, mutants, twins and the configuration matrix: what docs/generated/assurance.md rests on

@@ -1,6 +1,6 @@
-"""Counterexamples once more, answer by answer, through the model's functions themselves: nothing remembered.
+"""Counterexamples replayed, answer by answer, through the model's functions themselves: nothing is remembered.
 
-`replay` is also how a story is told: it gives every situation and what was done on the way to it.
+`replay` also serves to tell a counterexample: it returns every situation, and the changes that led to it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ReplayedAnswer(NamedTuple):
 
 
 def follow(situation: ReplayedState, laws: Laws, world: WorldOptions, model: Model, answer: Answer) -> ReplayedAnswer:
-    """What an answer leads to. Raises Unconfirmed where it is not possible, and what the core raises."""
+    """The situation after an answer. Raises Unconfirmed if the answer is not possible, and what the core raises."""
     state = situation.state
     if answer.name == "save":
         saved = ReplayedState(state, state)
@@ -68,7 +68,7 @@ def replay(laws: Laws, world: WorldOptions, model: Model, answers: Sequence[Answ
 
 
 def beginning(laws: Laws, model: Model) -> Transition:
-    """The run's beginning as a transition: of nothing to the first state."""
+    """The run's beginning as a transition: from nothing to the first state."""
     before = model.begin(laws)
     after, done = model.settle(before, laws)
     return Transition(before, Answer("begin"), done, after)

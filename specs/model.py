@@ -1,17 +1,17 @@
 """What the checker explores: the core's own functions, and every answer that the world may give, at any time.
 
-An answer names a class, not a group. Whether a failed attempt is retried or given up on is an answer of the world too,
-since the counts do not hold a prompt's attempts (DESIGN, section 3). `CORE` is the real core; a broken variant is
-`CORE._replace(answer=...)` (or `settle`, `resume`, `possible`, `begin`), a table of its own through `with_tables`, or
+An answer names a class, not a group. The world also decides whether a failed attempt is retried or given up on,
+since the counts do not hold a prompt's attempts. `CORE` is the real core. A broken variant is
+`CORE._replace(answer=...)` (or `settle`, `resume`, `possible`, `begin`), another table through `with_tables`, or
 another sampler in the laws.
 
-What an answer that comes too late means on counts: the attempt is over, so its class no longer counts it. Where no
-other group is in that class, the core's functions refuse it, which `late` tries for groups that back off or wait to
-start. Where another group of the class runs, the roster tells the two apart (D2), which is tested on `fsm.Core`.
+A late answer is about an attempt that is over, so its class no longer counts it. If no other group is in that class,
+the core's functions refuse the answer; `late` tries that for groups that back off or wait to start. If another group
+of the class runs, the roster tells the two apart (D2), which is tested on `fsm.Core`.
 
 Resuming from an earlier checkpoint leads nowhere that resuming from a state's own snapshot does not: a checkpoint is
 a state that was reached, and the new process knows nothing else (C1). So `CrashFrom.OWN_SNAPSHOT` has every
-state of `CrashFrom.LAST_CHECKPOINT`, which carries the checkpoint along and tries every pair of the two.
+state of `CrashFrom.LAST_CHECKPOINT`, which keeps the checkpoint with the state and tries every pair of the two.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from fsm.state import GroupClass, State, is_over
 from fsm.values import pages
 
 CORE_FAULTS = (InvariantBroken, ValueError, KeyError)
-"""What the core's functions raise where one of them asks for what another refuses."""
+"""What the core's functions raise if one of them asks for what another refuses."""
 
 
 class Answer(NamedTuple):
@@ -41,7 +41,7 @@ class Answer(NamedTuple):
 
     name: str
     group_class: GroupClass | None = None
-    """The class of the group that it is about, where it is about one."""
+    """The class of the group that it is about; None if it is about none."""
     label: int = 0
     """What a custom sampler sees of a group that commits."""
 
@@ -54,16 +54,16 @@ class CrashFrom(Enum):
     OWN_SNAPSHOT = "own_snapshot"
     """A snapshot of the moment of the crash."""
     LAST_CHECKPOINT = "last_checkpoint"
-    """The last checkpoint, taken at any moment; the run starts anew where there is none. Squares the states."""
+    """The last checkpoint, taken at any moment; the run restarts if there is none. Squares the states."""
 
 
 class WorldOptions(NamedTuple):
-    """What the world may do beside the answers that every run needs. All of it, by default."""
+    """What the world may do besides the answers that every run needs. By default all of it."""
 
     fails: bool = True
     """Attempts fail, and are retried or given up on."""
     backs_off: bool = True
-    """A retry waits for its backoff; else it starts at once, or after the sync (after data failures)."""
+    """A retry waits for its backoff; else it starts at once, or after a sync, as after data failures."""
     claims_fail: bool = True
     """Data of selected groups turns out unreadable (S5)."""
     late: bool = True
@@ -87,19 +87,18 @@ FAIRNESS: Mapping[str, Fairness] = {
     "chunk_trained": _declared(TRAINER, "chunk_trained"),
     "step_finished": _declared(TRAINER, "step_finished"),
     "weights_synced": _declared(TRAINER, "weights_synced"),
-    # No rule of a table, and nothing that a run could count on:
+    # No table has a rule for these, and no run can count on them:
     "retry": Fairness.NONE,
     "back_off": Fairness.NONE,
     "late": Fairness.NONE,
     "save": Fairness.NONE,
     "crash": Fairness.NONE,
 }
-"""What the world must do in the end if it stays possible, class by class; no run needs more than weak fairness."""
+"""What the world must do in the end if it stays possible, per class of groups; no run needs more than weak fairness."""
 
 FINITE: frozenset[str] = frozenset({"retry", "back_off", "crash"})
-"""Answers that no run has for ever: each prompt has a budget of attempts (L7) and the data ends; and a run that
-crashes for ever is not asked to end. They are explored without a limit, and no cycle that `eventually` is
-refuted with has one of them."""
+"""Answers that no run has forever: each prompt has a budget of attempts (L7), the data ends, and a run that crashes
+forever need not end. They are explored without a limit, but no cycle that refutes an `eventually` has one."""
 
 IDLE: frozenset[str] = frozenset({"late", "save", "crash"})
 """Answers that do not get a run out of a deadlock."""
@@ -153,7 +152,7 @@ POSSIBLE: tuple[Possible, ...] = (_while_running, _while_backing_off, _while_wai
 
 
 def possible(state: State, laws: Laws, world: WorldOptions) -> Iterator[Answer]:
-    """Every answer that may come in this state, but for `save`."""
+    """Every answer that may come in this state, except `save`."""
     if not is_over(state):
         for kind in POSSIBLE:
             yield from kind(state, laws, world)
@@ -172,35 +171,24 @@ def _rollout_answers(group_class: GroupClass, laws: Laws, world: WorldOptions, l
             yield Answer("skip", group_class)
 
 
-ENDS_ATTEMPT: frozenset[str] = frozenset({"commit", "filter", "retry", "back_off", "drop", "skip"})
-"""Answers of a running attempt."""
-
-
-def leave(state: State, given: Answer) -> State:
-    """First of what an answer does: the attempt that it ends is over."""
-    if given.name in ENDS_ATTEMPT and given.group_class is not None:
-        return on_event.leave(state, given.group_class)
-    return state
-
-
-def arrive(state: State, laws: Laws, given: Answer) -> Done:
-    """The rest of what an answer does."""
+def answer(state: State, laws: Laws, given: Answer) -> Done:
+    """Apply an answer by the core's functions, before the core's own moves. The checker handles `crash` and `save`."""
     group_class = given.group_class or GroupClass()
     match given.name:
         case "commit":
-            return on_event.commit_left(state, laws, group_class, given.label)
+            return on_event.commit(state, laws, group_class, given.label)
         case "filter":
-            return on_event.filter_left(state, laws, group_class)
+            return on_event.filter_group(state, laws, group_class)
         case "retry":
-            return on_event.retry_left(state, laws, group_class, FailureKind.DATA, backs_off=False)
+            return on_event.retry(state, laws, group_class, FailureKind.DATA, backs_off=False)
         case "back_off":
-            return on_event.retry_left(state, laws, group_class, FailureKind.INFRA, backs_off=True)
+            return on_event.retry(state, laws, group_class, FailureKind.INFRA, backs_off=True)
         case "end_backoff":
             return on_event.end_backoff(state, laws, group_class)
         case "drop":
-            return on_event.give_up_left(state, laws, group_class, FailureKind.INFRA, "an attempt failed")
+            return on_event.give_up(state, laws, group_class, FailureKind.INFRA, "an attempt failed")
         case "skip":
-            return on_event.give_up_left(state, laws, group_class, FailureKind.DATA, "an attempt failed")
+            return on_event.give_up(state, laws, group_class, FailureKind.DATA, "an attempt failed")
         case "late":
             return _late(state, laws, group_class)
         case "claim_failed":
@@ -214,13 +202,8 @@ def arrive(state: State, laws: Laws, given: Answer) -> Done:
     raise ValueError(f"{given.name} is no answer of the world")
 
 
-def answer(state: State, laws: Laws, given: Answer) -> Done:
-    """What the core's functions make of an answer, before its own moves. Crashes and saves are the checker's part."""
-    return arrive(leave(state, given), laws, given)
-
-
 def _late(state: State, laws: Laws, group_class: GroupClass) -> Done:
-    """A commit of a class that no running attempt is in: refused, or applied where the core is broken."""
+    """A commit of a class that no running attempt is in: refused, or applied if the core is broken."""
     try:
         return on_event.commit(state, laws, group_class, 0)
     except ValueError:
@@ -240,7 +223,7 @@ class Model(NamedTuple):
     answer: Callable[[State, Laws, Answer], Done] = answer
     settle: Callable[[State, Laws], Done] = settle
     resume: Callable[[State, Laws], Done] = on_event.resume
-    """Of a crash: from the state that was saved to the one that the new process begins in."""
+    """After a crash: from the state that was saved to the one in which the new process begins."""
     fairness: Mapping[str, Fairness] = FAIRNESS
     finite: frozenset[str] = FINITE
 
@@ -265,7 +248,7 @@ _NOTHING_OVER = (0,) * (len(Tally._fields) - 6)
 
 
 def canonical(state: State) -> State:
-    """The state without what no rule reads: the balance sheet's columns of groups that are gone for good."""
+    """The state without the balance sheet's columns of groups that are gone for good, which no rule reads."""
     tally = canonical_tally(state.tally)
     return state if tally is state.tally else state._replace(tally=tally)
 

@@ -6,8 +6,6 @@ nothing that the world does makes these raise. The core's own moves follow (`fsm
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from fsm.errors import EvenstepError, SamplerError
 from fsm.events import FailureKind
 from fsm.machines.admission_gate import ADMISSION_GATE, GateContext
@@ -28,25 +26,18 @@ from fsm.values import pages
 _committed = TRANSFER["commit"]
 
 
-def leave(state: State, group_class: GroupClass) -> State:
-    """An attempt is over: its group does not run any more. Every answer for an attempt begins with this."""
-    return state._replace(running=pages.add(state.running, group_class, -1))
-
-
-def commit(state: State, laws: Laws, group_class: GroupClass, label: int) -> Done:
+def commit(state: State, _: Laws, group_class: GroupClass, label: int) -> Done:
     """A rollout finished and is kept."""
-    return commit_left(leave(state, group_class), laws, group_class, label)
-
-
-def commit_left(state: State, laws: Laws, group_class: GroupClass, label: int) -> Done:
-    """The rest of `commit`."""
-    del laws
     target_step, bucket, start_weight, replacements, unlabelled = group_class
     ready = group_class  # where the class stays, so does the value: comparing it then costs nothing
     if replacements or label != unlabelled:
         ready = GroupClass(target_step, bucket, start_weight, 0, label)
-    budgets, tally = _answered(state.budgets), _committed(state.tally, 1)
-    committed = state._replace(ready=pages.add(state.ready, ready, 1), budgets=budgets, tally=tally)
+    committed = state._replace(
+        running=pages.add(state.running, group_class, -1),
+        ready=pages.add(state.ready, ready, 1),
+        budgets=_answered(state.budgets),
+        tally=_committed(state.tally, 1),
+    )
     return committed, [changes.GroupCommitted(group_class, ready)]
 
 
@@ -57,36 +48,28 @@ def _answered(budgets: Budgets) -> Budgets:
 
 def filter_group(state: State, laws: Laws, group_class: GroupClass) -> Done:
     """L1: a rollout finished with all rewards equal, under dynamic sampling."""
-    return filter_left(leave(state, group_class), laws, group_class)
-
-
-def filter_left(state: State, laws: Laws, group_class: GroupClass) -> Done:
-    """The rest of `filter_group`."""
     filtered = state.filtered
     if laws.limits.max_filtered >= 0:
         stamp = group_class.target_step
         step = assembling_step(state, laws.limits) if stamp == NONE else stamp
         filtered = pages.add(filtered, step, 1)
     state = state._replace(
-        filtered=filtered, budgets=_answered(state.budgets), tally=TRANSFER["filter"](state.tally, 1)
+        running=pages.add(state.running, group_class, -1),
+        filtered=filtered,
+        budgets=_answered(state.budgets),
+        tally=TRANSFER["filter"](state.tally, 1),
     )
     state, followed = losses.replace_or_lose(state, laws, group_class)
     return state, [changes.GroupFiltered(group_class), *followed]
 
 
-def retry(state: State, laws: Laws, group_class: GroupClass, kind: FailureKind, backs_off: bool) -> Done:
+def retry(state: State, _: Laws, group_class: GroupClass, kind: FailureKind, backs_off: bool) -> Done:
     """L7: an attempt failed and another follows, after its backoff."""
-    return retry_left(leave(state, group_class), laws, group_class, kind, backs_off)
-
-
-def retry_left(state: State, laws: Laws, group_class: GroupClass, kind: FailureKind, backs_off: bool) -> Done:
-    """The rest of `retry`."""
-    del laws
-    after = starting(group_class, NONE)
+    running, after = pages.add(state.running, group_class, -1), starting(group_class, NONE)
     if backs_off:
-        state = state._replace(backing_off=pages.add(state.backing_off, after, 1))
+        state = state._replace(running=running, backing_off=pages.add(state.backing_off, after, 1))
     else:
-        state = state._replace(waiting=pages.add(state.waiting, after, 1))
+        state = state._replace(running=running, waiting=pages.add(state.waiting, after, 1))
     return state, [changes.RetryWaits(group_class, after, kind, backs_off)]
 
 
@@ -102,12 +85,7 @@ def end_backoff(state: State, _: Laws, group_class: GroupClass) -> Done:
 
 def give_up(state: State, laws: Laws, group_class: GroupClass, kind: FailureKind, error: str) -> Done:
     """L7: the last attempt failed; the group is replaced or lost, or the budget stops the run."""
-    return give_up_left(leave(state, group_class), laws, group_class, kind, error)
-
-
-def give_up_left(state: State, laws: Laws, group_class: GroupClass, kind: FailureKind, error: str) -> Done:
-    """The rest of `give_up`."""
-    state = state._replace(tally=TRANSFER["drop"](state.tally, 1))
+    state = state._replace(running=pages.add(state.running, group_class, -1), tally=TRANSFER["drop"](state.tally, 1))
     dropped: list[Change] = [changes.GroupDropped(group_class, kind)]
     state, over = losses.spend_budget(state, laws, kind, error)
     if over:
@@ -192,55 +170,27 @@ def stop_with(state: State, laws: Laws, error: EvenstepError) -> Done:
     return state, [change]
 
 
-def _start_running_again(state: State, laws: Laws) -> Done:
-    """C2: attempts that ran start again under the version, limits or not."""
-    del laws
+def resume(state: State, laws: Laws) -> Done:
+    """C2: groups in flight start again at once, limits or not; groups selected into the open step are ready again."""
     version = state.trainer.version
-    running = pages.of((starting(group_class, version), groups) for group_class, groups in pages.items(state.running))
-    return state._replace(running=running), []
-
-
-def _start_waiting_again(state: State, laws: Laws) -> Done:
-    """C2: so do those that waited to start."""
-    del laws
-    return state._replace(waiting=(), running=_started(state, state.waiting)) if state.waiting else state, []
-
-
-def _start_backing_off_again(state: State, laws: Laws) -> Done:
-    """C2: so do those that backed off; no new process waits for an old one's backoff."""
-    del laws
-    backing_off = state.backing_off
-    return state._replace(backing_off=(), running=_started(state, backing_off)) if backing_off else state, []
-
-
-def _started(state: State, counts: Counts) -> Counts:
-    version, running = state.trainer.version, state.running
-    for group_class, groups in pages.items(counts):
-        running = pages.add(running, starting(group_class, version), groups)
-    return running
-
-
-def _take_back(state: State, laws: Laws) -> Done:
-    """C2: selected into the open step is ready again."""
-    del laws
-    if not state.chunk and not state.accumulated and not state.tally.selected:
-        return state, []
-    ready = state.ready
-    for counts in (state.chunk, state.accumulated):
+    running: Counts = ()
+    for counts in (state.running, state.waiting, state.backing_off):
         for group_class, groups in pages.items(counts):
-            ready = pages.add(ready, group_class, groups)
-    tally = TRANSFER["take_back"](state.tally, state.tally.selected)
-    return state._replace(ready=ready, chunk=(), accumulated=(), tally=tally), []
-
-
-def _resume_machines(state: State, laws: Laws) -> Done:
-    """C2: nothing that the trainer was at is under way; charges stay."""
-    state = state._replace(trainer=laws.fire(TRAINER, "resume", state.trainer, TrainerContext()))
+            running = pages.add(running, starting(group_class, version), groups)
+    state = state._replace(running=running, waiting=(), backing_off=())
+    if state.chunk or state.accumulated:
+        ready = state.ready
+        for counts in (state.chunk, state.accumulated):
+            for group_class, groups in pages.items(counts):
+                ready = pages.add(ready, group_class, groups)
+        tally = TRANSFER["take_back"](state.tally, state.tally.selected)
+        state = state._replace(ready=ready, chunk=(), accumulated=(), tally=tally)
     ledgers = state.ledgers
     for step, ledger in pages.items(ledgers):
         context = ledger_context(state, laws, step)
         ledgers = pages.put(ledgers, step, laws.fire(SHORTFALL_LEDGER, "resume", ledger, context))
-    return _resumed(state._replace(ledgers=ledgers), laws), [changes.RunResumed(state.trainer.version)]
+    trainer = laws.fire(TRAINER, "resume", state.trainer, TrainerContext())
+    return _resumed(state._replace(trainer=trainer, ledgers=ledgers), laws), [changes.RunResumed(version)]
 
 
 def _resumed(state: State, laws: Laws) -> State:
@@ -250,25 +200,6 @@ def _resumed(state: State, laws: Laws) -> State:
         pool=laws.fire(SPARE_POOL, "data_moved", state.pool, pool_context(state, laws)),
         step=laws.fire(STEP_ASSEMBLY, "take_back", state.step, step_context(state, laws)),
     )
-
-
-RESUME: tuple[Callable[[State, Laws], Done], ...] = (
-    _start_running_again,
-    _start_waiting_again,
-    _start_backing_off_again,
-    _take_back,
-    _resume_machines,
-)
-"""What a resume does, stage by stage. The checker remembers stages, so each looks at little of the state."""
-
-
-def resume(state: State, laws: Laws) -> Done:
-    """C2: in flight starts again at once, limits or not; selected into the open step is ready again."""
-    done: list[Change] = []
-    for stage in RESUME:
-        state, made = stage(state, laws)
-        done += made
-    return state, done
 
 
 def regenerate(state: State, laws: Laws) -> Done:

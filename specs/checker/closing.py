@@ -1,8 +1,8 @@
-"""From a state that a run is really in: can the step being assembled still close?
+"""Whether the step being assembled can still close, from the state that a live run is in.
 
-`outlook` goes on from that state by the core's own functions. First everything in flight is answered and kept, and
-the trainer answers too: of a run that is well this closes the step. Where it ends in a state in which nothing can
-happen any more, every other continuation is tried, up to a bound: losses, retries, unreadable groups.
+`outlook` continues from that state by the core's own functions. First every attempt in flight finishes and is kept, and
+the trainer answers too; in a healthy run this closes the step. If nothing can happen any more after that, `outlook`
+tries every other continuation, up to a bound: losses, retries, unreadable groups.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from specs.model import CORE, CORE_FAULTS, Answer, CrashFrom, WorldOptions, afte
 KIND = WorldOptions(fails=False, backs_off=False, claims_fail=False, late=False, crash=CrashFrom.NOTHING)
 """Nothing fails."""
 ANY = WorldOptions(fails=True, backs_off=False, claims_fail=True, late=False, crash=CrashFrom.NOTHING)
-"""Everything that brings a run on. A backoff brings it nowhere that a retry at once does not."""
+"""Every answer that gets a run on. A backoff leads nowhere that an immediate retry does not."""
 
 _ANSWERS_MAX = 50_000
-"""Answers after which a run in which all is kept is given up on."""
+"""So many answers are tried for a run in which everything is kept."""
 
 
 class Outlook(NamedTuple):
-    """What can become of the step."""
+    """How the step can end."""
 
     closes: bool | None
-    """A continuation closes it, or ends the run; None where the bound was hit before one was found."""
+    """A continuation closes it, or ends the run; None if the bound was hit first."""
     states: int
-    """States that were gone through."""
+    """States that were visited."""
     dead_end: State | None
-    """Where the run ends up if all that is in flight is kept and the step does not close by that; else None."""
+    """The last state if everything in flight is kept and the step does not close; else None."""
 
 
 def outlook(state: State, laws: Laws, held: Mapping[GroupClass, int], states_max: int) -> Outlook:
@@ -67,7 +67,7 @@ def _ends(state: State, done: list[Change]) -> bool:
 
 
 def _kept(state: State, laws: Laws, held: Mapping[GroupClass, int]) -> State | None:
-    """Where the run ends up if all that may answer is kept; None where the step closes on the way."""
+    """The last state if every attempt that may answer is kept; None if the step closes on the way."""
     for _ in range(_ANSWERS_MAX):
         given = next(_answers(state, laws, held, KIND), None)
         if given is None:
@@ -79,7 +79,7 @@ def _kept(state: State, laws: Laws, held: Mapping[GroupClass, int]) -> State | N
 
 
 def _search(state: State, laws: Laws, held: Mapping[GroupClass, int], states_max: int) -> tuple[bool | None, int]:
-    """Whether any continuation closes the step, and how many states were gone through."""
+    """Whether any continuation closes the step, and how many states were visited."""
     seen = {canonical(state)}
     pending = [state]
     while pending:

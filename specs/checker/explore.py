@@ -1,14 +1,15 @@
 """Looks for a counterexample: breadth-first over the real rules, so the first one found is the shortest.
 
-There is no second model: states are the core's own, transitions its own functions, rules fired from the same tables
-(`fsm.machines.table.fire`).
+There is no second model: states and transitions are made by the core's own functions, and rules are fired from the
+same tables (`fsm.machines.table.fire`).
 
     result = explore(laws, World(), properties_of(laws))
 
-`explore` goes through every state that the world can lead to, with every property of `specs.properties.kinds`. A
-verdict has three values: holds (for the laws, the world and the assumptions of `Model.finite`), violated (with the
-shortest counterexample, which is replayed through the functions themselves before it is reported), and undetermined (a
-bound was hit), which is never a pass. `EXIT` has their exit codes.
+`explore` visits every state that the world can lead to, and checks every property of `specs.properties.kinds`. It finds
+what the plain search finds (`specs.checker.plain`), faster (`specs.engine` says how). A verdict has three values: holds
+(for the laws, the world and the assumptions of `Model.finite`), violated (with the shortest counterexample, which is
+first replayed through the functions themselves), and undetermined (a bound was hit), which is never a pass. `EXIT` has
+their exit codes.
 
 State properties are checked in every state once, edges in every transition. A broken `sometimes` has no
 counterexample: it says that something never happens. `eventually` is decided at the end, on the graph of all
@@ -27,7 +28,6 @@ from fsm.rules.laws import Laws
 from specs.checker.liveness import Duties, find_lasso
 from specs.counterexample import Unconfirmed, confirm
 from specs.engine.parts import TooManyValues
-from specs.engine.reading import noting_reads
 from specs.engine.search import BoundHit, Bounds, Search, Violated
 from specs.engine.steps import Steps
 from specs.model import CORE, CORE_FAULTS, Answer, Model, WorldOptions
@@ -83,9 +83,9 @@ def explore(
     model: Model = CORE,
     bounds: Bounds = Bounds(),  # noqa: B008  (a NamedTuple)
 ) -> Result:
-    """Go through every state that the world can lead to.
+    """Visit every state that the world can lead to.
 
-    Raises `specs.counterexample.Unconfirmed` where a counterexample does not replay: the checker itself is wrong then,
+    Raises `specs.counterexample.Unconfirmed` if a counterexample does not replay: then the checker itself is wrong,
     or a function of the model, such as a sampler, looks at more than its arguments. Raises ValueError for more than
     `MOST_EVENTUALLY` properties of that kind.
     """
@@ -109,8 +109,7 @@ def _explored(laws: Laws, world: WorldOptions, properties: Properties, model: Mo
     search = Search(steps, bounds)
     with _uncollected():
         try:
-            with noting_reads():
-                search.run()
+            search.run()
         except (BoundHit, TooManyValues) as hit:
             return _result(search, UNDETERMINED)._replace(why=str(hit))
         except Violated as violation:
@@ -141,7 +140,7 @@ def _at_the_end(search: Search) -> Result:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """States hold no cycles, and going through millions of them for garbage is slow."""
+    """No garbage collection meanwhile: states hold no cycles, and visiting millions of them is slow."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

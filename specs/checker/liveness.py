@@ -1,14 +1,14 @@
 """`eventually`, on the graph of all states: a cycle that fairness allows and that never reaches what must be reached.
 
-An answer about a class of groups is an action of its own (whatever the label). Weak fairness: an action that stays
+An answer about a class of groups is a separate action (with any label). Weak fairness: an action that stays
 possible is taken in the end. Strong: one that is possible again and again is. An answer that changes nothing is a
-stutter, and a run may stutter for ever (implicit stuttering) where fairness asks nothing of it: there every
-action that it owes is impossible. Answers that no run has for ever (`Model.finite`) are in no cycle.
+stutter, and a run may stutter forever (implicit stuttering) if fairness asks nothing of it: then every
+action that it owes is impossible. Answers that no run has forever (`Model.finite`) are in no cycle.
 
 A cycle is looked for in the strongly connected components of the graph without the transitions that reach the
 property and without states in which the run is over. In a component, an action that weak fairness asks for
 must be taken, or impossible somewhere; one that strong fairness asks for must be taken, or the states in which it is
-possible are left out and the rest is looked through again.
+possible are left out and the rest is searched again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Duties(NamedTuple):
     strong: frozenset[int]
     """The actions under strong fairness; the others are under weak."""
     finite: Sequence[bool]
-    """Whether no run has it for ever."""
+    """Whether no run has it forever."""
 
     @classmethod
     def of(cls, answers: Sequence[Answer], model: Model) -> Duties:
@@ -56,7 +56,7 @@ class Lasso(NamedTuple):
 
     start: int
     cycle: tuple[int, ...]
-    """Answers; none where the run stays in `start` for ever."""
+    """Answers; none if the run stays in `start` forever."""
 
 
 Arrives = Callable[[int, int], bool]
@@ -150,7 +150,7 @@ def _components(without: _Without, states: Sequence[int]) -> Iterable[list[int]]
 
 
 def _fair_cycle(without: _Without, component: list[int]) -> tuple[Lasso | None, list[int]]:
-    """A fair cycle of a component, or what is left of it to look through again."""
+    """A fair cycle of a component, or the part of it to search again."""
     members = set(component)
     owed = {state: without.owed(state) for state in component}
     taken = {

@@ -1,20 +1,25 @@
-"""Many functions looked up for many keys at once.
+"""Functions of a state that are remembered by what they read, and many of them looked up for many keys at once.
 
-A `Lookup` holds what memos (`specs.engine.memo`) have learned in one table of rows: the function and what it read, in
+A transition of the core reads a few parts of the state and leaves the others alone. A `Memo` runs a function on a
+state that notes what is read (`specs.engine.reading`); in every later state that agrees in those parts the result is
+looked up. That is exact for any deterministic function, the real rules and broken variants alike: having read the
+same, it does the same.
+
+A `Lookup` holds what memos have learned in one table of rows: the function and what it read, in
 the bits that it read. A key is looked up under one after the other of the sets of parts that its function has read so
 far; what is found under none of them is learned, key by key, by running the function.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Generic, TypeVar
+from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from specs.engine.memo import Memo
+from fsm.state import State
 from specs.engine.parts import CHECKPOINT, WORD, WORDS
+from specs.engine.reading import Reading
 from specs.engine.rows import Column, Numbers, Rows, RowSet, keys_of, places, rows_of, taken
 from specs.model import CORE_FAULTS
 
@@ -26,6 +31,67 @@ in a key, which is the checkpoint."""
 
 _FEW = 128
 """So few rows are looked up one by one: an array is not worth its setting up."""
+
+
+class Learned(NamedTuple, Generic[R]):
+    """What a function gave, and the bits of the key that it read."""
+
+    result: R
+    mask: int
+
+
+class Memo(Generic[R]):
+    """One function of a key, and the numbers of its results by what it read. It must be deterministic."""
+
+    __slots__ = ("_numbers", "run")
+
+    def __init__(self, run: Callable[[int], Learned[R]]) -> None:
+        self.run = run
+        self._numbers: dict[int, dict[bytes, int]] = {}
+        """Per set of parts that was read, as bits of a key: the number of the result by what was read."""
+
+    def find(self, key: int) -> int:
+        """The number of its result, -1 where that is not known."""
+        for mask, numbers in self._numbers.items():
+            found = numbers.get(_bytes(key & mask))
+            if found is not None:
+                return found
+        return -1
+
+    def remember(self, key: int, mask: int, number: int) -> None:
+        """The number of the result in every key that has the same under the mask."""
+        self._numbers.setdefault(mask, {})[_bytes(key & mask)] = number
+
+
+def _bytes(key: int) -> bytes:
+    """Keys as integers share their hashes: those of parts that lie 61 bits apart add up."""
+    return key.to_bytes(2 * WORDS * WORD // 8, "little")
+
+
+def of_state(reading: Reading, function: Callable[[State], R]) -> Memo[R]:
+    """A function of one state."""
+
+    def learn(key: int) -> Learned[R]:
+        result = function(reading.open(key))
+        return Learned(result, reading.mask)
+
+    return Memo(learn)
+
+
+BESIDE = WORDS * WORD
+"""Where in the key of two states the second starts."""
+
+
+def of_two_states(readings: tuple[Reading, Reading], after: State, function: Callable[[State, State], R]) -> Memo[R]:
+    """A function of two states, whose keys stand side by side; `after` is the second one, as `second_of` gives it."""
+    first, second = readings
+
+    def learn(key: int) -> Learned[R]:
+        second.open(key >> BESIDE)
+        result = function(first.open(key), after)
+        return Learned(result, first.mask | second.mask << BESIDE)
+
+    return Memo(learn)
 
 
 class LookupFault(Exception):
@@ -164,12 +230,3 @@ class Lookup(Generic[R]):
 def _marked(rows: Rows, numbers: Numbers) -> Rows:
     rows[:, -1] |= numbers.astype(np.uint64) << _TABLE
     return rows
-
-
-@contextmanager
-def at(places: Numbers) -> Iterator[None]:
-    """Faults are of these rows."""
-    try:
-        yield
-    except LookupFault as fault:
-        raise LookupFault(int(places[fault.place]), fault.fault) from fault.fault

@@ -20,15 +20,8 @@ from typing import Any
 from fsm.machines.prompt_group import GroupState, Tally
 from fsm.state import State
 
-_MACHINES, _COUNTS, _COLUMN = 16, 21, 12
-"""Bits of a part: it may take 2 ** bits values in one exploration."""
-
-_WIDTHS = {
-    "run": _MACHINES, "source": _MACHINES, "pool": _MACHINES, "gate": _MACHINES, "trainer": _MACHINES,
-    "step": _MACHINES, "queue": _MACHINES, "budgets": _MACHINES,
-    "ledgers": _COUNTS, "filtered": _COUNTS, "backing_off": _COUNTS, "waiting": _COUNTS, "running": _COUNTS,
-    "ready": _COUNTS, "chunk": _COUNTS, "accumulated": _COUNTS,
-}  # fmt: skip
+_VALUE, _COUNTS, _COLUMN = 16, 21, 12
+"""Bits of a part, by what it is: it may take 2 ** bits values in one exploration. Counts per class take the most."""
 
 WORD = 64
 """Bits of a word. No part lies in two of them."""
@@ -41,20 +34,26 @@ PULLED = Tally._fields.index("pulled")
 PLACES = tuple(column.value for column in GroupState if column.value != PULLED)
 """The columns that `pulled` is the sum of."""
 
-_FIELDS = tuple(name for name in State._fields if name != "tally")
+SHEET = "tally"
+"""The field of a state that is its balance sheet."""
+
+_FIELDS = tuple(name for name in State._fields if name != SHEET)
 _COLUMNS = (*_IN_HAND, *(column for column in range(len(Tally._fields)) if column not in _IN_HAND))
 """The sheet's columns in the order of their parts: first what is in hand."""
 
-NAMES = (*_FIELDS, *(f"tally.{Tally._fields[column]}" for column in _COLUMNS))
+NAMES = (*_FIELDS, *(f"{SHEET}.{Tally._fields[column]}" for column in _COLUMNS))
 """The parts of a state, by number."""
 
-FIELD_PARTS = tuple(_FIELDS.index(name) if name != "tally" else -1 for name in State._fields)
+FIELD_PARTS = tuple(_FIELDS.index(name) if name != SHEET else -1 for name in State._fields)
 """Per field of a state its part; -1 for the sheet."""
 COLUMN_PARTS = tuple(len(_FIELDS) + _COLUMNS.index(column) for column in range(len(Tally._fields)))
 """Per column of the sheet its part; `pulled`'s is the excess."""
 EXCESS = COLUMN_PARTS[PULLED]
 
-_BITS = tuple(_WIDTHS.get(name, _COLUMN) for name in NAMES)
+_BITS = (
+    *(_COUNTS if type(State._field_defaults[name]) is tuple else _VALUE for name in _FIELDS),
+    *(_COLUMN for _ in _COLUMNS),
+)
 
 
 def _shifts(widths: Iterable[int]) -> Iterator[int]:
@@ -70,8 +69,6 @@ SHIFTS = tuple(_shifts(_BITS))
 """Per part where in a key it starts."""
 PART = tuple(((1 << bits) - 1) << shift for bits, shift in zip(_BITS, SHIFTS, strict=True))
 """Per part the bits of a key that hold it."""
-
-RUNNING = PART[NAMES.index("running")]
 
 CHECKPOINT = WORDS * WORD - 32
 """Where in a key the number of the checkpoint starts; 0 there stands for no checkpoint."""
@@ -127,7 +124,7 @@ class Parts:
         for part, value in zip(FIELD_PARTS, state, strict=True):
             if part >= 0:
                 key |= self.bits(part, value)
-        sheet = state.tally
+        sheet = getattr(state, SHEET)
         excess = sheet.pulled - sum(sheet[column] for column in PLACES)
         for column, part in enumerate(COLUMN_PARTS):
             key |= self.bits(part, excess if column == PULLED else sheet[column])

@@ -23,7 +23,7 @@ _SEED = 20260101
 _SCATTER = np.uint64(0xFF51AFD7ED558CCD)
 _FEWEST_SLOTS = 1_024
 _AT_ONCE = 65_536
-"""Rows of a set that are gone through at a time, since all at once would take as much room again."""
+"""Rows of a set that are hashed at a time, since all at once would take as much memory again."""
 _SLOTS_A_ROW = 4
 """At least so many, so that most rows are found at once."""
 

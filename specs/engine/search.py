@@ -12,10 +12,8 @@ import numpy as np
 from fsm.state import is_over
 from specs.counterexample import Unconfirmed, beginning
 from specs.engine.graph import MOST_EVENTUALLY, Graph
-from specs.engine.lookup import Lookup, LookupFault
-from specs.engine.memo import Memo, of_state
+from specs.engine.lookup import Lookup, LookupFault, Memo, of_state
 from specs.engine.parts import WORDS
-from specs.engine.reading import noting_reads
 from specs.engine.rows import Column, Numbers, Rows, RowSet, keys_of, places, rows_of, taken
 from specs.engine.steps import Steps
 from specs.engine.sweep import Flags, Led, Sweep, Transitions
@@ -23,7 +21,7 @@ from specs.processes.hanging import alive
 from specs.properties.kinds import DEADLOCK, REFUSED, Always
 
 _BLOCK = 8_192
-"""States that are gone through at once, between two looks at the clock and the memory."""
+"""States that are explored at once, between two checks of the clock and the memory."""
 
 
 class Bounds(NamedTuple):
@@ -64,10 +62,9 @@ class _StateProperties:
         steps = self._steps
         reads: list[tuple[int, Always]] = []
         groups: list[tuple[int, list[Always]]] = []
-        with noting_reads():
-            for prop in steps.properties.always:
-                prop.holds(steps.reading.open(steps.begin), steps.laws)
-                reads.append((steps.reading.mask, prop))
+        for prop in steps.properties.always:
+            prop.holds(steps.reading.open(steps.begin), steps.laws)
+            reads.append((steps.reading.mask, prop))
         for mask, prop in sorted(reads, key=lambda read: -read[0].bit_count()):
             for covered, group in groups:
                 if mask & ~covered == 0:
@@ -171,7 +168,7 @@ class Search:
         try:
             prospect = self._sweep.prospect(rows)
         except LookupFault as fault:
-            place = fault.place % len(rows)  # of one kind of offers
+            place = fault.place
             self._expand(block[:place], rows[:place])
             raise Violated(REFUSED, self.graph.path(block[place]), str(fault.fault)) from fault.fault
         stuck = places(prospect.stuck)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from rule_coverage import ALL_RULES, GuardSeen, RuleCoverage, RuleSeen
 from small_runs import laws
 
-from specs.checker.coverage import ALL_RULES, GuardSeen, RuleCoverage, RuleSeen
 from specs.checker.explore import explore
 from specs.model import CrashFrom, WorldOptions
 from specs.properties.catalog import properties_of

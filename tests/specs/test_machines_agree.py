@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from machine_agreement import Agreement, Disagreement
 from small_runs import smoke
 
 from fsm.machines.catalog import TABLES
 from fsm.machines.trainer import TRAINER, Trainer, TrainerContext, TrainerState
 from specs.check.cases import laws_in
-from specs.checker.agreement import Agreement, Disagreement
 from specs.checker.explore import HOLDS, explore
 from specs.evidence.mutants.portfolio import PORTFOLIO
 from specs.properties.kinds import Properties

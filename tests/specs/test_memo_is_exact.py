@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import copy
+import operator
+import pickle
 
 import numpy as np
 import pytest
 from small_runs import laws
 
+from fsm import state as state_module
 from fsm.machines.prompt_group import TRANSFER, Tally
-from fsm.state import NONE, GroupClass, State
+from fsm.rules import on_event, own_moves
+from fsm.state import NONE, GroupClass, Queue, State, View
 from fsm.values import pages
 from specs.checker.explore import HOLDS, VIOLATED, explore
 from specs.engine import lookup, search
-from specs.engine.lookup import Lookup
-from specs.engine.memo import of_state
+from specs.engine.lookup import Lookup, of_state
 from specs.engine.parts import CANONICAL, NAMES, PART, WORDS, Parts
-from specs.engine.reading import SHEET_PARTS, Elsewhere, NotHere, Reading, Starting, beside, noting_reads, written
+from specs.engine.reading import SHEET_PARTS, Reading, second_of, written
 from specs.engine.rows import rows_of
 from specs.model import CORE, WorldOptions, after, canonical, initial
 from specs.properties.catalog import properties_of
-from specs.properties.kinds import Properties
+from specs.properties.kinds import Always, Edge, Properties
 
 
 def reached_by_the_functions(run, world):
@@ -55,8 +58,7 @@ def looked_up(parts, function, states):
     results = []
     remembered = Lookup(results.extend, lambda: None)
     number = remembered.function(of_state(Reading(parts), function))
-    with noting_reads():
-        entries = remembered(np.full(len(states), number), rows_of([parts.pack(state) for state in states], WORDS))
+    entries = remembered(np.full(len(states), number), rows_of([parts.pack(state) for state in states], WORDS))
     return [results[entry] for entry in entries]
 
 
@@ -113,45 +115,29 @@ def test_comparing_states_counts_as_reading_them():
 GROUP, OTHER = GroupClass(NONE), GroupClass(1)
 
 
-def test_groups_are_started_without_a_look_at_those_that_run():
+LOOKS = [
+    len, list, bool, repr, pages.total, lambda running: running[0], lambda running: running == (), copy.deepcopy,
+    lambda running: pages.get(running, OTHER, 0), lambda running: pages.add(running, OTHER, -1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_whoever_looks_at_the_groups_that_run_has_read_all_of_them(look):
     parts = Parts()
-    reading = Starting(parts)
-    with noting_reads():
-        state = reading.open(parts.pack(State(running=pages.of([(OTHER, 2)]))))
-        started = pages.add(pages.add(state.running, GROUP, 1), OTHER, 3)
-        after = written(state._replace(running=started), reading)
-
-    assert not reading.mask
-    assert after == (-1, 0, ((GROUP, 1), (OTHER, 3)))
-
-
-@pytest.mark.parametrize(
-    "look",
-    [len, list, bool, repr, pages.total, lambda running: running[0], lambda running: running == (), copy.deepcopy,
-     lambda running: pages.get(running, OTHER, 0), lambda running: pages.add(running, OTHER, -1)],
-)  # fmt: skip
-def test_whoever_looks_at_groups_that_were_started_has_looked_at_all_that_run(look):
-    parts = Parts()
-    reading = Starting(parts)
+    reading = Reading(parts)
     running = pages.of([(OTHER, 2)])
-    with noting_reads():
-        state = reading.open(parts.pack(State(running=running)))
-        seen = look(pages.add(state.running, GROUP, 1))
-        after = written(state._replace(running=pages.add(state.running, GROUP, 1)), reading)
 
-    assert seen == look(pages.add(running, GROUP, 1))
+    assert look(reading.open(parts.pack(State(running=running))).running) == look(running)
     assert reading.mask == PART[NAMES.index("running")]
-    assert not after.started
 
 
 def test_groups_that_run_may_be_put_in_another_place():
     parts = Parts()
-    reading = Starting(parts)
+    reading = Reading(parts)
     running = pages.of([(OTHER, 2)])
     key = parts.pack(State(running=running))
-    with noting_reads():
-        state = reading.open(key)
-        kept, bits, _ = written(state._replace(ready=pages.add(state.running, GROUP, 1)), reading)
+    state = reading.open(key)
+    kept, bits = written(state._replace(ready=pages.add(state.running, GROUP, 1)), reading)
 
     assert parts.unpack(key & kept | bits) == State(running=running, ready=pages.add(running, GROUP, 1))
 
@@ -168,9 +154,8 @@ def changed(change):
     parts = Parts()
     reading = Reading(parts)
     key = parts.pack(State(tally=HANDS))
-    with noting_reads():
-        state = reading.open(key)
-        kept, bits, _ = written(state._replace(tally=change(state.tally)), reading)
+    state = reading.open(key)
+    kept, bits = written(state._replace(tally=change(state.tally)), reading)
     return columns_read(reading), parts.unpack(key & kept | bits).tally
 
 
@@ -198,16 +183,15 @@ def test_a_column_that_is_changed_alone_is_what_it_is_changed_to(column):
 AFTER = HANDS._replace(in_flight=1, ready=4)
 
 
-def looked_beside(look):
+def looked_at_both(look):
     """What is read of a sheet and of one after it, in which two columns changed, and what that gives."""
     parts = Parts()
     first, second = Reading(parts), Reading(parts)
     before, after = (parts.pack(State(tally=sheet)) for sheet in (HANDS, AFTER))
     changed = sum(1 << bit for bit, part in enumerate(SHEET_PARTS) if (before ^ after) & PART[part])
-    with noting_reads():
-        state = beside(first, second, changed)
-        second.open(after)
-        seen = look(first.open(before).tally, state.tally)
+    state = second_of(first, second, changed)
+    second.open(after)
+    seen = look(first.open(before).tally, state.tally)
     return columns_read(first), columns_read(second), seen
 
 
@@ -215,7 +199,7 @@ def test_of_two_sheets_only_what_changed_is_read():
     def changes(before, after):
         return [now - then for then, now in zip(before, after, strict=True) if now is not then]
 
-    assert looked_beside(changes) == ({"in_flight", "ready"}, {"in_flight", "ready"}, [0, -2, 2])
+    assert looked_at_both(changes) == ({"in_flight", "ready"}, {"in_flight", "ready"}, [0, -2, 2])
 
 
 @pytest.mark.parametrize(
@@ -226,7 +210,7 @@ def test_of_two_sheets_only_what_changed_is_read():
      lambda before, after: sum(after[1:6]) - sum(before[1:6]), lambda before, after: after.trained, lambda *_: 0],
 )  # fmt: skip
 def test_two_sheets_are_what_they_are_however_they_are_looked_at(look):
-    assert looked_beside(look)[2] == look(HANDS, AFTER)
+    assert looked_at_both(look)[2] == look(HANDS, AFTER)
 
 
 def test_the_canonical_bits_are_the_canonical_state():
@@ -240,22 +224,82 @@ def test_a_value_that_nobody_has_looked_at_cannot_be_kept():
     parts = Parts()
     reading = Reading(parts)
     reading.open(parts.pack(State(tally=HANDS)))
-    unread = tuple.__getitem__(reading.state.tally, Tally._fields.index("ready"))
+    unread = reading.state.tally[Tally._fields.index("ready")]
 
     with pytest.raises(TypeError, match="unhashable"):
         parts.bits(0, unread)
 
 
-def test_a_part_that_is_elsewhere_cannot_be_looked_at():
-    reading = Reading(Parts())
-    elsewhere = Elsewhere()
-    with noting_reads(), pytest.raises(NotHere):
-        reading.state._replace(running=elsewhere).running  # noqa: B018  (looks)
-    assert elsewhere.looked_at
+def test_a_column_may_be_put_in_the_place_of_another():
+    read, sheet = changed(lambda tally: tally._replace(ready=tally[Tally._fields.index("queued")]))
+
+    assert "queued" in read
+    assert sheet == HANDS._replace(ready=HANDS.queued)
 
 
-def test_a_state_is_a_plain_one_again_afterwards():
-    plain = State.ready
-    with noting_reads():
-        assert State.ready is not plain
-    assert State.ready is plain
+WHOLE = State(running=pages.of([(OTHER, 2)]), tally=HANDS)
+
+
+@pytest.mark.parametrize(
+    "look",
+    [lambda state: state, tuple, list, hash, repr, str, copy.copy, copy.deepcopy, State._asdict,
+     lambda state: pickle.loads(pickle.dumps(state)), lambda state: state == WHOLE, lambda state: state != WHOLE,
+     lambda state: operator.eq(WHOLE, state), lambda state: (*state,), lambda state: state[:],
+     lambda state: operator.add(state, (1,)),
+     lambda state: Queue() in state, lambda state: state.index(Queue()), lambda state: state.count(()),
+     lambda state: state < WHOLE, lambda state: {state: 1}[WHOLE], lambda state: f"{state}", lambda state: state[-1]],
+)  # fmt: skip
+def test_a_traced_state_is_the_state_however_it_is_looked_at(look):
+    parts = Parts()
+    reading = Reading(parts)
+
+    assert look(reading.open(parts.pack(WHOLE))) == look(WHOLE)
+    assert reading.mask
+
+
+def test_what_a_look_at_a_whole_state_reads_is_all_of_it():
+    parts = Parts()
+    reading = Reading(parts)
+
+    hash(reading.open(parts.pack(WHOLE)))
+
+    assert reading.mask == sum(PART)
+
+
+def test_a_traced_state_stays_one_through_updates_and_knows_what_was_left_alone():
+    parts = Parts()
+    reading = Reading(parts)
+    key = parts.pack(WHOLE)
+
+    state = reading.open(key)._replace(queue=Queue(groups=3))
+    state = state._replace(tally=state.tally._replace(selected=4), ready=WHOLE.running)
+
+    assert state.queue.groups == 3
+    assert not reading.mask
+    kept, bits = written(state, reading)
+    expected = WHOLE._replace(queue=Queue(groups=3), tally=HANDS._replace(selected=4), ready=WHOLE.running)
+    assert parts.unpack(key & kept | bits) == expected
+
+
+def test_a_plain_state_may_take_the_place_of_a_traced_one():
+    parts = Parts()
+    reading = Reading(parts)
+    reading.open(parts.pack(WHOLE))
+    other = State(queue=Queue(groups=2), tally=Tally(pulled=2, queued=2))
+
+    kept, bits = written(other, reading)
+
+    assert parts.unpack(parts.pack(WHOLE) & kept | bits) == other
+
+
+def test_nothing_of_the_core_is_replaced_while_it_is_explored():
+    owners = [vars(owner) for owner in (State, Tally, View, GroupClass, pages, on_event, own_moves, state_module)]
+    plain = [dict(owner) for owner in owners]
+
+    def same(*_):
+        return all(dict(owner) == before for owner, before in zip(owners, plain, strict=True))
+
+    run = laws("in_order", 1, 1, 1, "shrink", 2)
+    watched = Properties((Always("same", "", (), same),), (Edge("same", "", (), same),))
+
+    assert explore(run, WorldOptions(), watched).verdict == HOLDS
