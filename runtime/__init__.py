@@ -4,7 +4,7 @@ Each part imports only those above it:
 
     files        files that a disk may refuse, that may be torn, or that are no plain files
     tasks        prompts, and what a completion is worth
-    groups       a prompt group and its rollouts, as a generation worker hands them to the trainer
+    groups       prompt groups, their receipts and evaluations, as generation hands them over
     models       Hugging Face model directories, and the models that evenstep makes by itself
     generation   completions: an engine on torch, and one on vLLM
     training     from prompt groups to one optimizer step

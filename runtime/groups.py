@@ -30,7 +30,6 @@ class Rollout:
 
     @property
     def completion_tokens(self) -> int:
-        """The number of sampled tokens."""
         return int(self.loss_mask.sum())
 
 

@@ -105,5 +105,4 @@ class GenerationConfig(Strict):
     )
 
     def sampling(self) -> Sampling:
-        """The sampling options that a request carries."""
         return Sampling(self.temperature, self.top_p, self.top_k, self.max_new_tokens)

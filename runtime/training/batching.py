@@ -47,7 +47,6 @@ class Microbatch:
     """float32, (sequences,)."""
 
     def to(self, device: torch.device) -> Microbatch:
-        """The same microbatch on a device."""
         return Microbatch(*(getattr(self, each.name).to(device) for each in fields(self)))
 
 

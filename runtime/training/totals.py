@@ -38,11 +38,9 @@ class LossSums(NamedTuple):
 
     @staticmethod
     def zero(device: torch.device) -> LossSums:
-        """The sums before any microbatch."""
         return LossSums(*[torch.zeros((), dtype=torch.float64, device=device)] * 9)
 
     def plus(self, other: LossSums) -> LossSums:
-        """Both together."""
         sums = [mine + theirs for mine, theirs in zip(self[:-1], other[:-1], strict=True)]
         return LossSums(*[*sums, torch.maximum(self[-1], other[-1])])
 
@@ -60,7 +58,6 @@ class GroupSums:
     staleness_max: int = 0
 
     def plus(self, other: GroupSums) -> GroupSums:
-        """Both together."""
         return GroupSums(
             self.groups + other.groups,
             self.rollouts + other.rollouts,

@@ -211,7 +211,6 @@ class StepTrainer:
         return batches + [empty_microbatch()] * (most - len(batches))
 
     def _backward(self, batch: Microbatch) -> LossSums:
-        """Add the gradient of one microbatch."""
         reference_logprobs: Tensor | None = None
         if self.reference is not None:
             with torch.no_grad(), self._autocast():

@@ -48,7 +48,6 @@ class GroupStore:
         self._next = 0
 
     def put(self, groups: Sequence[PackedGroup]) -> list[int]:
-        """Keep groups. Returns their rows."""
         first, self._next = self._next, self._next + len(groups)
         rows = list(range(first, self._next))
         self._groups.update(zip(rows, groups, strict=True))
@@ -64,7 +63,6 @@ class GroupStore:
             self._groups.pop(row, None)
 
     def held(self) -> int:
-        """The number of groups."""
         return len(self._groups)
 
 

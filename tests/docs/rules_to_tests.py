@@ -13,6 +13,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+from specs.properties import edges_of_groups, edges_of_steps, states
+from specs.properties.kinds import Always, Edge, Eventually, Sometimes
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs/generated/rules_to_tests.md"
 _HEAD = """# From a rule to its tests
@@ -28,7 +31,6 @@ _NUMBER = re.compile(r"(?<![\w.])([ADSELPXWC])([1-9])(?: to ([ADSELPXWC])([1-9])
 _ALL_RULES = re.compile(r"A1 … X4")
 _RULE = re.compile(r"^- ([A-Z][1-9])\. (.*?)(?=^- |^\*\*|^#)", re.MULTILINE | re.DOTALL)
 _TEXTS = {tokenize.STRING, tokenize.COMMENT, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}
-_PROPERTY_KINDS = {"Always", "Edge", "Sometimes", "Eventually"}
 
 Citations = dict[str, dict[str, list[str]]]
 """Per rule, per file, the names in it that cite the rule; no name where only the file does."""
@@ -64,12 +66,12 @@ def by_scenarios() -> Citations:
 def by_properties() -> Citations:
     """By the rules of each property, under its name and sentence."""
     found = _none()
-    for file in sorted((ROOT / "specs/properties").glob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _PROPERTY_KINDS:
-                name, sentence, implemented = (ast.unparse(argument) for argument in node.args[:3])
-                for rule in cited_in(implemented.replace("'", " ")):
-                    found[rule][_path(file)].append(f"`{name[1:-1]}`, {sentence.lstrip('f')[1:-1]}")
+    for module in (states, edges_of_groups, edges_of_steps):
+        file = f"{module.__name__.replace('.', '/')}.py"
+        for value in vars(module).values():
+            if isinstance(value, Always | Edge | Sometimes | Eventually):
+                for rule in value.rules:
+                    found[rule][file].append(f"`{value.name}`, {value.sentence}")
     return found
 
 

@@ -121,7 +121,7 @@ class Trainer:
 
 def setup_of(sampler: str, dropped: int = PROMPTS) -> Setup:
     failure = {"max_consecutive_dropped_prompts": dropped, "min_step_batch_fraction": 0.3, "backoff_base_s": 1.0}
-    chosen = {"name": sampler} | ({"max_staleness_versions": 0} if sampler == "windowed" else {})
+    chosen = {"name": sampler} | ({"max_staleness_versions": 1} if sampler == "windowed" else {})
     document: dict[str, Any] = {
         "grpo": {"num_prompts_per_step": SIZE, "use_dynamic_sampling": True},
         "async_rl": {
@@ -164,13 +164,12 @@ def check(driver: Any) -> None:
 @pytest.mark.parametrize("sampler", ["in_order", "ready_first", "windowed"])
 def test_the_driver_trains_every_step_evenly_and_nothing_twice_wherever_it_dies(sampler: str) -> None:
     setup = setup_of(sampler)
-    for crash_at in range(200):
-        driver, died = drive(setup, crash_at, seed=crash_at)
+    died = 0
+    for crash_at in range(60):
+        driver, crashes = drive(setup, crash_at, seed=crash_at)
         check(driver)
-        if not died:
-            break
-    assert crash_at > 30, "a run has that many points to die at, and the last one did not"
-    assert not died
+        died += crashes
+    assert 15 < died < 60, "most runs die early or late, and some come to their end"
 
 
 def test_a_run_that_a_budget_stops_raises_its_error_and_resumes_from_before_it() -> None:

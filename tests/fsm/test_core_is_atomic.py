@@ -110,8 +110,11 @@ def test_a_roster_that_lacks_what_a_change_takes_is_found_before_anything_change
     check_deep(core.state, core.limits, core.book.roster)
 
 
+commit = on_event.commit
+
+
 def twice(state: State, laws: Laws, group_class: GroupClass, label: int) -> Done:
-    moved, done = on_event.commit_left(on_event.leave(state, group_class), laws, group_class, label)
+    moved, done = commit(state, laws, group_class, label)
     return moved, [*done, *done]
 
 
@@ -120,7 +123,7 @@ class Unknown(NamedTuple):
 
 
 def unknown(state: State, laws: Laws, group_class: GroupClass, label: int) -> Done:
-    moved, done = on_event.commit_left(on_event.leave(state, group_class), laws, group_class, label)
+    moved, done = commit(state, laws, group_class, label)
     return moved, [*done, Unknown()]  # type: ignore[list-item]
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from mypy import api
 
 from fsm.machines.prompt_group import Tally
 from fsm.state import NONE, GroupClass, State, starting
@@ -43,9 +45,13 @@ starting(GroupClass(), "3")
 """
 
 
-def test_mypy_refuses_a_value_of_the_wrong_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MYPYPATH", str(Path(__file__).parents[2]))
+def test_mypy_refuses_a_value_of_the_wrong_type(tmp_path: Path) -> None:
     (tmp_path / "updates.py").write_text(UPDATES)
-    found, _, _ = api.run(["--strict", "--config-file=", f"--cache-dir={tmp_path}", str(tmp_path / "updates.py")])
+    command = ["--strict", "--config-file=", f"--cache-dir={tmp_path}", str(tmp_path / "updates.py")]
+    environment = {**os.environ, "MYPYPATH": str(Path(__file__).parents[2])}
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", *command], env=environment, capture_output=True, text=True, check=False
+    )
+    found = checked.stdout
     wrong = re.findall(r"updates\.py:(\d+): error: .*\[([a-z-]+)\]$", found, re.MULTILINE)
     assert wrong == [(str(line), "arg-type") for line in (5, 6, 7, 8)], found

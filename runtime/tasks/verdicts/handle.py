@@ -71,7 +71,6 @@ class Handle:
 
     @property
     def clues(self) -> str:
-        """Everything in its clues file."""
         return os.pread(self.clues_fd, 1 << 20, 0).decode("utf-8", "replace")
 
     def send(self, asked: Asked, now_s: float) -> None:

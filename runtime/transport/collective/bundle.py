@@ -41,7 +41,6 @@ class Manifest(NamedTuple):
 
     @staticmethod
     def from_json(text: bytes) -> Manifest:
-        """The inverse of `as_json`."""
         entries, size = json.loads(text)
         return Manifest(tuple(Entry(name, tuple(shape), *place) for name, shape, *place in entries), size)
 

@@ -51,7 +51,6 @@ class CollectiveReceiver:
         return await asyncio.to_thread(self._fetch, publication.payload)
 
     def close(self) -> None:
-        """Leave the group."""
         if self._group is not None:
             self._group.close()
             self._group = None

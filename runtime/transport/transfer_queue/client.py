@@ -102,7 +102,6 @@ class QueueClient:
         return len(partitions.get(_PARTITION, {}))
 
     def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Start `work` on the client's own loop."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     async def _limited(self, work: Coroutine[Any, Any, T]) -> T:

@@ -116,7 +116,7 @@ class FakeEngine:
         return version
 
     def health(self) -> EngineHealth:
-        return EngineHealth(self.version, 0, 0, 0, 0.0, 0)
+        return EngineHealth(self.version, 0, 0, 0, 0.0)
 
 
 class KeepingPlane:

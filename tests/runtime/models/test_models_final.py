@@ -129,7 +129,7 @@ def test_a_model_that_cannot_be_written_leaves_the_one_before(tmp_path: Path, mo
     def full(*arguments: object, **options: object) -> None:
         raise OSError(28, "No space left on device")
 
-    for step in ("_write_weights", "sync_tree", "_copy_beside_weights"):
+    for step in ("_write_weights", "sync_tree", "_copy_other_files"):
         with monkeypatch.context() as patch:
             patch.setattr(final, step, full)
             with pytest.raises(ModelNotSaved, match=r"final: .*No space left on device"):
