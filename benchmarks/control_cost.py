@@ -116,8 +116,8 @@ class Driver:
 
     def left(self) -> int:
         """Groups that have left the buffer so far."""
-        tally = self.core.state.tally
-        return tally.trained + tally.evicted + tally.aborted
+        sheet = self.core.state.sheet
+        return sheet.trained + sheet.evicted + sheet.aborted
 
 
 def measure(sampler: str, buffer: int, rounds: int) -> Row:

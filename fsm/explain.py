@@ -55,7 +55,7 @@ def _classes(counts: Counts) -> str:
 
 def describe_places(state: State, limits: Limits) -> str:
     """In flight, ready, queue, gate and pool, with the counts per class."""
-    tally = state.tally
+    sheet = state.sheet
     flight = [
         f"{name} {_classes(counts)}"
         for name, counts in (
@@ -66,12 +66,12 @@ def describe_places(state: State, limits: Limits) -> str:
         if counts
     ]
     parts = [
-        f"in flight {tally.in_flight} of {limits.max_inflight}" + (f" ({'; '.join(flight)})" if flight else ""),
-        f"ready {tally.ready}" + (f" ({_classes(state.ready)})" if state.ready else ""),
-        f"buffer {tally.in_flight + tally.ready} of {limits.max_buffered}",
-        f"queued {tally.queued}",
+        f"in flight {sheet.in_flight} of {limits.max_inflight}" + (f" ({'; '.join(flight)})" if flight else ""),
+        f"ready {sheet.ready}" + (f" ({_classes(state.ready)})" if state.ready else ""),
+        f"buffer {sheet.in_flight + sheet.ready} of {limits.max_buffered}",
+        f"queued {sheet.queued}",
         f"gate {state.gate.status.name.lower()} at dispatch index {state.gate.dispatch_index}",
-        f"spares {tally.spare}",
+        f"spares {sheet.spare}",
         f"data {'left' if state.source.status is SourceState.PRODUCING else 'used up'}",
     ]
     return ", ".join(parts)

@@ -16,7 +16,7 @@ from fsm.effects import StepClosed
 from fsm.errors import ConfigError, IllegalSnapshot
 from fsm.groups.roster import Group, Roster
 from fsm.machines.admission_gate import AdmissionGate, GateState
-from fsm.machines.prompt_group import Tally
+from fsm.machines.prompt_group import BalanceSheet
 from fsm.machines.run import Run, RunState
 from fsm.machines.shortfall_ledger import LedgerState, ShortfallLedger
 from fsm.machines.source import Source, SourceState, position
@@ -118,17 +118,17 @@ def restore(
     core.book.incarnation = incarnation
     replaced, changed = bool(saved.get("other_data")), _changes(setup, saved)
     if replaced:
-        tally = core.state.tally
-        dropped = tally.leftover + core.state.source.requeued
+        sheet = core.state.sheet
+        dropped = sheet.leftover + core.state.source.requeued
         core.notices.append(
-            f"the checkpoint was written with other data: weights, optimizer and its {tally.trained} trained prompts "
+            f"the checkpoint was written with other data: weights, optimizer and its {sheet.trained} trained prompts "
             f"stay; {dropped} prompts of the old data that are not trained yet are dropped, charges are too, and the "
             f"new data is read from its start, as prompts {core.limits.first_prompt} and up (C3)"
         )
     elif changed:
         core.notices.append(
             f"the checkpoint was written under {changed}: weights, optimizer and trained prompts stay; "
-            f"{core.state.tally.leftover} prompts that are not trained yet are generated again, ahead of the rest "
+            f"{core.state.sheet.leftover} prompts that are not trained yet are generated again, ahead of the rest "
             f"of the data, and charges are dropped (C3)"
         )
     elif _leads_too_far(core):
@@ -281,7 +281,7 @@ def _state_to_json(state: State) -> Json:
         "filtered": [list(pair) for pair in pages.items(state.filtered)],
         "queue": list(state.queue),
         "budgets": list(state.budgets),
-        "tally": list(state.tally),
+        "tally": list(state.sheet),
     }
     for name in _COUNTS:
         counts = cast(Counts, state[State._fields.index(name)])
@@ -312,6 +312,6 @@ def _state_from_json(plain: Json) -> State:
         filtered=pages.of((step, groups) for step, groups in plain["filtered"]),
         queue=Queue(*plain["queue"]),
         budgets=Budgets(*plain["budgets"]),
-        tally=Tally(*plain["tally"]),
+        sheet=BalanceSheet(*plain["tally"]),
         **{name: _counts(plain[name]) for name in _COUNTS},
     )

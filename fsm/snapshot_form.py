@@ -18,7 +18,7 @@ from fsm.groups.book import Book
 from fsm.groups.invariants import faults
 from fsm.groups.roster import Group
 from fsm.machines.admission_gate import AdmissionGate
-from fsm.machines.prompt_group import Tally
+from fsm.machines.prompt_group import BalanceSheet
 from fsm.machines.run import Run, RunState
 from fsm.machines.shortfall_ledger import SHORTFALL_LEDGER, LedgerContext, LedgerState, ShortfallLedger
 from fsm.machines.source import Source
@@ -155,7 +155,7 @@ _STATE = _keys(
         "filtered": _list(_fields(step=_number(0), groups=_number(1))),
         "queue": _fields_of(Queue),
         "budgets": _fields_of(Budgets),
-        "tally": _fields_of(Tally),
+        "tally": _fields_of(BalanceSheet),
         **dict.fromkeys(("backing_off", "waiting", "running", "ready", "chunk", "accumulated"), _CLASSES),
     },
     {},
@@ -249,7 +249,7 @@ def require_agreement(saved: Mapping[str, Any], state: State, book: Book, limits
         raise illegal(
             "state.gate.dispatch_index",
             f"is {state.gate.dispatch_index} at version {state.trainer.version}",
-            f"as many slots admitted as are in hand, selected or charged: {state.tally}, {size} a step (X2)",
+            f"as many slots admitted as are in hand, selected or charged: {state.sheet}, {size} a step (X2)",
         )
 
 
@@ -298,10 +298,10 @@ def _prompts_read(saved: Mapping[str, Any], state: State) -> Iterator[Problem]:
     for place, prompt in _hands(saved):
         if not (0 if other_data else first) <= prompt < reached:
             yield place, f"has prompt {prompt}", f"prompts that were read: those below {reached}"
-    if state.tally.pulled + source.requeued > reached:
+    if state.sheet.pulled + source.requeued > reached:
         yield (
             "state.tally.pulled",
-            f"is {state.tally.pulled}, with {source.requeued} to be generated again",
+            f"is {state.sheet.pulled}, with {source.requeued} to be generated again",
             f"at most the {reached} prompts that were read",
         )
 
@@ -359,14 +359,14 @@ def _ledgers(state: State, size: int) -> Iterator[Problem]:
 
 def _steps(saved: Mapping[str, Any], state: State, closed_before: int) -> Iterator[Problem]:
     """The closed steps, and how far the open one is."""
-    version, tally, chunk = state.trainer.version, state.tally, saved["chunk"]
+    version, sheet, chunk = state.trainer.version, state.sheet, saved["chunk"]
     steps = [closed[0] for closed in saved["closed"]]
     if steps != list(range(closed_before, version)):
         expected = f"steps {closed_before} to {version - 1}, in order"
         yield "closed", f"has {len(steps)} steps, {steps[-3:]} at its end", expected
     trained = sum(closed[1] for closed in saved["closed"])
-    if trained != tally.trained and not closed_before:
-        yield "state.tally.trained", f"is {tally.trained}", f"the {trained} groups selected into closed steps"
+    if trained != sheet.trained and not closed_before:
+        yield "state.tally.trained", f"is {sheet.trained}", f"the {trained} groups selected into closed steps"
     if version > state.gate.dispatch_index + 1:
         yield "state.trainer.version", f"is {version}", f"at most {state.gate.dispatch_index + 1}, the batches admitted"
     if state.queue.groups == 0 and state.queue != Queue():

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from fsm.machines.admission_gate import AdmissionGate
-from fsm.machines.prompt_group import Tally
+from fsm.machines.prompt_group import BalanceSheet
 from fsm.machines.run import Run, RunState
 from fsm.machines.shortfall_ledger import ShortfallLedger
 from fsm.machines.source import Source
@@ -99,7 +99,7 @@ class State(NamedTuple):
     accumulated: Counts = ()
     """Selected into the open step by earlier chunks."""
     budgets: Budgets = Budgets()
-    tally: Tally = Tally()
+    sheet: BalanceSheet = BalanceSheet()
 
 
 class Limits(NamedTuple):
@@ -168,10 +168,10 @@ def assembling_step(state: State, limits: Limits) -> int:
 
 def slots_accounted(state: State, limits: Limits) -> bool:
     """X2: under a gated sampler every admitted slot is in hand, selected, or charged to an open step."""
-    tally = state.tally
+    sheet = state.sheet
     admitted = (state.gate.dispatch_index + 1 - state.trainer.version) * limits.size
     lost = sum(ledger.charged for _, ledger in pages.items(state.ledgers))
-    return admitted == tally.queued + tally.in_flight + tally.ready + tally.selected + lost
+    return admitted == sheet.queued + sheet.in_flight + sheet.ready + sheet.selected + lost
 
 
 def is_over(state: State) -> bool:
@@ -244,12 +244,12 @@ class View:
     @property
     def ready_groups(self) -> int:
         """How many groups are ready, over all classes."""
-        return self._state.tally.ready
+        return self._state.sheet.ready
 
     @property
     def in_flight_groups(self) -> int:
         """How many groups are in flight, over all classes."""
-        return self._state.tally.in_flight
+        return self._state.sheet.in_flight
 
     def ready_classes(self) -> list[tuple[GroupClass, int]]:
         """Ready groups per class, in order of dispatch within a stamp."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fsm.machines.prompt_group import Tally
+from fsm.machines.prompt_group import BalanceSheet
 from fsm.machines.table import Fairness
 from fsm.rules.changes import Change
 from fsm.rules.laws import Laws
@@ -109,10 +109,10 @@ def confirm(
 
 def _relative(transition: Transition) -> State:
     """The state after, with the balance sheet of this transition alone, as the exploration judges it."""
-    before, after = transition.before.tally, transition.after.tally
+    before, after = transition.before.sheet, transition.after.sheet
     gone = [now - then for now, then in zip(after[6:], before[6:], strict=True)]
     pulled = after.pulled - sum(before[6:11])
-    return transition.after._replace(tally=Tally(pulled, *after[1:6], *gone))
+    return transition.after._replace(sheet=BalanceSheet(pulled, *after[1:6], *gone))
 
 
 def _require(holds: bool, broken: str, state: State) -> None:

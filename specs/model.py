@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from fsm.errors import InvariantBroken
 from fsm.events import FailureKind
-from fsm.machines.prompt_group import PROMPT_GROUP, Tally
+from fsm.machines.prompt_group import PROMPT_GROUP, BalanceSheet
 from fsm.machines.table import Fairness, Table, Value, fire
 from fsm.machines.trainer import TRAINER, TrainerState
 from fsm.rules import on_event, own_moves
@@ -244,20 +244,20 @@ def after(state: State, laws: Laws, given: Answer, model: Model = CORE) -> Done:
     return moved, done + own
 
 
-_NOTHING_OVER = (0,) * (len(Tally._fields) - 6)
+_NOTHING_OVER = (0,) * (len(BalanceSheet._fields) - 6)
 
 
 def canonical(state: State) -> State:
     """The state without the balance sheet's columns of groups that are gone for good, which no rule reads."""
-    tally = canonical_tally(state.tally)
-    return state if tally is state.tally else state._replace(tally=tally)
+    sheet = canonical_tally(state.sheet)
+    return state if sheet is state.sheet else state._replace(sheet=sheet)
 
 
-def canonical_tally(tally: Tally) -> Tally:
+def canonical_tally(sheet: BalanceSheet) -> BalanceSheet:
     """The balance sheet of what is in hand alone; the same object where that is all there is."""
-    hands = tally[1:6]
+    hands = sheet[1:6]
     in_hand = sum(hands)
-    return tally if tally[6:] == _NOTHING_OVER and tally[0] == in_hand else Tally(in_hand, *hands)
+    return sheet if sheet[6:] == _NOTHING_OVER and sheet[0] == in_hand else BalanceSheet(in_hand, *hands)
 
 
 def deadlocked(state: State, laws: Laws, world: WorldOptions, model: Model = CORE) -> bool:

@@ -28,14 +28,14 @@ def check(state: State, limits: Limits) -> None:
 
 
 def _fault(state: State, limits: Limits) -> str | None:
-    tally, step = state.tally, state.step
-    if not tally.balanced:
-        return f"X4: the balance sheet does not add up: {tally}"
+    sheet, step = state.sheet, state.step
+    if not sheet.balanced:
+        return f"X4: the balance sheet does not add up: {sheet}"
     lost = charged(state, state.trainer.version)
     if not comes_out_even(step, limits.size, lost):
         return f"L5: selected {step.selected} + charged {lost} of {limits.size}, {step.status.name.lower()}"
-    if tally.selected != step.selected or tally.spare != state.pool.spares or tally.queued != state.queue.groups:
-        return f"X4: the machines and the balance sheet disagree: {step}, {state.pool}, {state.queue}, {tally}"
+    if sheet.selected != step.selected or sheet.spare != state.pool.spares or sheet.queued != state.queue.groups:
+        return f"X4: the machines and the balance sheet disagree: {step}, {state.pool}, {state.queue}, {sheet}"
     return None
 
 
@@ -50,16 +50,16 @@ def faults(state: State, limits: Limits, roster: Roster) -> Iterator[str]:
     fault = _fault(state, limits)
     if fault is not None:
         yield fault
-    tally = state.tally
+    sheet = state.sheet
     in_flight = pages.total(state.running) + pages.total(state.waiting) + pages.total(state.backing_off)
-    if in_flight != tally.in_flight:
-        yield f"X4: {in_flight} in flight by class, {tally.in_flight} on the balance sheet"
+    if in_flight != sheet.in_flight:
+        yield f"X4: {in_flight} in flight by class, {sheet.in_flight} on the balance sheet"
     ready = pages.total(state.ready)
-    if ready != tally.ready:
-        yield f"X4: {ready} ready by class, {tally.ready} on the balance sheet"
+    if ready != sheet.ready:
+        yield f"X4: {ready} ready by class, {sheet.ready} on the balance sheet"
     selected = pages.total(state.chunk) + pages.total(state.accumulated)
-    if selected != tally.selected:
-        yield f"X4: {selected} selected by class, {tally.selected} on the balance sheet"
+    if selected != sheet.selected:
+        yield f"X4: {selected} selected by class, {sheet.selected} on the balance sheet"
     for step, ledger in pages.items(state.ledgers):
         chosen = state.step.selected if step == state.trainer.version else 0
         holds = ledger_holds(ledger, LedgerContext(limits.size, limits.floor, chosen))

@@ -33,7 +33,7 @@ class GroupState(IntEnum):
 
 
 @fast_replace
-class Tally(NamedTuple):
+class BalanceSheet(NamedTuple):
     """The balance sheet: prompts pulled, and how many are where (X4). All counts are at least 0."""
 
     pulled: int = 0
@@ -154,24 +154,24 @@ PROMPT_GROUP: Table[GroupCount, GroupContext] = Table(
 )  # fmt: skip
 
 
-def _mover(event: str, source: GroupState, dest: GroupState) -> Callable[[Tally, int], Tally]:
+def _mover(event: str, source: GroupState, dest: GroupState) -> Callable[[BalanceSheet, int], BalanceSheet]:
     """A function that moves groups from one column to another; groups from the data count as pulled (X4)."""
     takes, gives, from_data = source.value, dest.value, source is GroupState.DATA
 
-    def move(tally: Tally, groups: int) -> Tally:
-        if groups < 0 or (not from_data and groups > tally[takes]):
-            raise InvariantBroken(f"PromptGroup refuses {event} of {groups} groups: {tally}")
+    def move(sheet: BalanceSheet, groups: int) -> BalanceSheet:
+        if groups < 0 or (not from_data and groups > sheet[takes]):
+            raise InvariantBroken(f"PromptGroup refuses {event} of {groups} groups: {sheet}")
         if takes == gives:
-            return tally
-        columns = list(tally)
+            return sheet
+        columns = list(sheet)
         columns[takes] += groups if from_data else -groups
         columns[gives] += groups
-        return tuple.__new__(Tally, columns)  # as `_make` does, without its call
+        return tuple.__new__(BalanceSheet, columns)  # as `_make` does, without its call
 
     return move
 
 
-TRANSFER: dict[str, Callable[[Tally, int], Tally]] = {
+TRANSFER: dict[str, Callable[[BalanceSheet, int], BalanceSheet]] = {
     rule.event: _mover(rule.event, GroupState(rule.sources[0]), GroupState(rule.dest))
     for rule in PROMPT_GROUP.rules
     if len(rule.sources) == 1

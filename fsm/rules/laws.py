@@ -68,13 +68,13 @@ def pool_context(state: State, laws: Laws, groups: int = 0) -> PoolContext:
 
 def source_context(state: State, laws: Laws, groups: int = 0) -> SourceContext:
     """For the source."""
-    limits, tally = laws.limits, state.tally
+    limits, sheet = laws.limits, state.sheet
     return SourceContext(
         limits.size,
         limits.prompts_per_epoch,
         limits.epochs,
         int(limits.skips_trailing),
         groups,
-        tally.queued + tally.in_flight,
+        sheet.queued + sheet.in_flight,
         state.pool.spares,
     )

@@ -48,11 +48,11 @@ def replace_or_lose(state: State, laws: Laws, group_class: GroupClass) -> Done:
         return lose(state, laws, group_class)
     target_step, bucket, _, replacements, label = group_class
     spare = GroupClass(target_step, bucket, NONE, replacements + 1, label)
-    tally = TRANSFER["replace"](state.tally, 1)
+    sheet = TRANSFER["replace"](state.sheet, 1)
     replaced = state._replace(
         pool=laws.fire(SPARE_POOL, "draw", state.pool, pool_context(state, laws, 1)),
         waiting=pages.add(state.waiting, spare, 1),
-        tally=tally._replace(replaced=tally.replaced + 1),
+        sheet=sheet._replace(replaced=sheet.replaced + 1),
     )
     return replaced, [changes.GroupReplaced(spare)]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from fsm.errors import EvenstepError, SamplerError
 from fsm.events import FailureKind
 from fsm.machines.admission_gate import ADMISSION_GATE, GateContext
-from fsm.machines.prompt_group import TRANSFER, Tally
+from fsm.machines.prompt_group import TRANSFER, BalanceSheet
 from fsm.machines.shortfall_ledger import SHORTFALL_LEDGER
 from fsm.machines.source import SOURCE, Source
 from fsm.machines.spare_pool import SPARE_POOL
@@ -36,7 +36,7 @@ def commit(state: State, _: Laws, group_class: GroupClass, label: int) -> Done:
         running=pages.add(state.running, group_class, -1),
         ready=pages.add(state.ready, ready, 1),
         budgets=_answered(state.budgets),
-        tally=_committed(state.tally, 1),
+        sheet=_committed(state.sheet, 1),
     )
     return committed, [changes.GroupCommitted(group_class, ready)]
 
@@ -57,7 +57,7 @@ def filter_group(state: State, laws: Laws, group_class: GroupClass) -> Done:
         running=pages.add(state.running, group_class, -1),
         filtered=filtered,
         budgets=_answered(state.budgets),
-        tally=TRANSFER["filter"](state.tally, 1),
+        sheet=TRANSFER["filter"](state.sheet, 1),
     )
     state, followed = losses.replace_or_lose(state, laws, group_class)
     return state, [changes.GroupFiltered(group_class), *followed]
@@ -85,7 +85,7 @@ def end_backoff(state: State, _: Laws, group_class: GroupClass) -> Done:
 
 def give_up(state: State, laws: Laws, group_class: GroupClass, kind: FailureKind, error: str) -> Done:
     """L7: the last attempt failed; the group is replaced or lost, or the budget stops the run."""
-    state = state._replace(running=pages.add(state.running, group_class, -1), tally=TRANSFER["drop"](state.tally, 1))
+    state = state._replace(running=pages.add(state.running, group_class, -1), sheet=TRANSFER["drop"](state.sheet, 1))
     dropped: list[Change] = [changes.GroupDropped(group_class, kind)]
     state, over = losses.spend_budget(state, laws, kind, error)
     if over:
@@ -99,7 +99,7 @@ def fail_claim(state: State, laws: Laws, group_class: GroupClass, error: str) ->
     state = state._replace(
         chunk=pages.add(state.chunk, group_class, -1),
         step=laws.fire(STEP_ASSEMBLY, "claim_failed", state.step, step_context(state, laws, 1)),
-        tally=TRANSFER["claim_failed"](state.tally, 1),
+        sheet=TRANSFER["claim_failed"](state.sheet, 1),
     )
     failed: list[Change] = [changes.ClaimFailed(group_class)]
     state, over = losses.spend_budget(state, laws, FailureKind.INFRA, error)
@@ -139,7 +139,7 @@ def close_step(state: State, laws: Laws) -> Done:
         ledgers=ledgers,
         filtered=filtered,
         accumulated=(),
-        tally=TRANSFER["train"](state.tally, selected),
+        sheet=TRANSFER["train"](state.sheet, selected),
     )
     state = state._replace(step=laws.fire(STEP_ASSEMBLY, "next", closed, step_context(state, laws)))
     done: list[Change] = [changes.StepClosed(step, selected, lost, want(limits.size, selected, lost))]
@@ -152,8 +152,8 @@ def close_step(state: State, laws: Laws) -> Done:
         running = state.running
         for group_class, groups in stale:
             running = pages.add(running, group_class, -groups)
-        tally = TRANSFER["abort"](state.tally, sum(groups for _, groups in stale))
-        state = state._replace(running=running, tally=tally)
+        sheet = TRANSFER["abort"](state.sheet, sum(groups for _, groups in stale))
+        state = state._replace(running=running, sheet=sheet)
         done.append(changes.GroupsAborted(stale))
     return state, done
 
@@ -183,8 +183,8 @@ def resume(state: State, laws: Laws) -> Done:
         for counts in (state.chunk, state.accumulated):
             for group_class, groups in pages.items(counts):
                 ready = pages.add(ready, group_class, groups)
-        tally = TRANSFER["take_back"](state.tally, state.tally.selected)
-        state = state._replace(ready=ready, chunk=(), accumulated=(), tally=tally)
+        sheet = TRANSFER["take_back"](state.sheet, state.sheet.selected)
+        state = state._replace(ready=ready, chunk=(), accumulated=(), sheet=sheet)
     ledgers = state.ledgers
     for step, ledger in pages.items(ledgers):
         context = ledger_context(state, laws, step)
@@ -204,14 +204,14 @@ def _resumed(state: State, laws: Laws) -> State:
 
 def regenerate(state: State, laws: Laws) -> Done:
     """C3: another sampler, N or group size. Prompts that are neither trained nor lost are generated again."""
-    again = state.tally.leftover
+    again = state.sheet.leftover
     source = state.source._replace(requeued=state.source.requeued + again)
     return _with_empty_hands(state, laws, source), [changes.RunRegenerated(again)]
 
 
 def replace_data(state: State, laws: Laws) -> Done:
     """C3: other data, from its start. Prompts of the old data that are neither trained nor lost are dropped."""
-    dropped = state.tally.leftover + state.source.requeued
+    dropped = state.sheet.leftover + state.source.requeued
     return _with_empty_hands(state, laws, Source()), [changes.DataReplaced(dropped)]
 
 
@@ -230,16 +230,16 @@ def _with_empty_hands(state: State, laws: Laws, source: Source) -> State:
         ready=(),
         chunk=(),
         accumulated=(),
-        tally=_without_hands(state.tally),
+        sheet=_without_hands(state.sheet),
         budgets=Budgets(0, state.budgets.skipped),
     )
     gate = laws.fire(ADMISSION_GATE, "restart", fresh.gate, GateContext(0, NONE, fresh.trainer.version))
     return _resumed(fresh._replace(gate=gate), laws)
 
 
-def _without_hands(tally: Tally) -> Tally:
+def _without_hands(sheet: BalanceSheet) -> BalanceSheet:
     """The balance sheet, with every prompt that is neither trained nor lost counted as not pulled."""
-    return tally._replace(pulled=tally.pulled - tally.leftover, spare=0, queued=0, in_flight=0, ready=0, selected=0)
+    return sheet._replace(pulled=sheet.pulled - sheet.leftover, spare=0, queued=0, in_flight=0, ready=0, selected=0)
 
 
 def begin(laws: Laws) -> State:

@@ -49,7 +49,7 @@ def deadlocked(state: State) -> bool:
 
     Holds for a state in which the core has made all its own moves: nothing is left then that an event could come from.
     """
-    return state.run.status is _RUNNING and state.trainer.status is _ASSEMBLING and not state.tally.in_flight
+    return state.run.status is _RUNNING and state.trainer.status is _ASSEMBLING and not state.sheet.in_flight
 
 
 def livelocked(state: State, limits: Limits) -> bool:
@@ -64,7 +64,7 @@ def livelocked(state: State, limits: Limits) -> bool:
     if 0 <= limits.max_steps <= version or slots_accounted(state, limits):
         return False
     needed = want(limits.size, state.step.selected, charged(state, version))
-    return needed > state.tally.queued + state.tally.in_flight + _ready_for(state, version)
+    return needed > state.sheet.queued + state.sheet.in_flight + _ready_for(state, version)
 
 
 def is_dead_end(state: State, laws: Laws) -> bool:
@@ -95,7 +95,7 @@ def who_led_here(found: DeadEnd, laws: Laws) -> str:
 
 def _batch_may_come(state: State, limits: Limits) -> bool:
     """A batch of data or of spares may still be admitted (A1, A6, P2)."""
-    supply = state.source.status is SourceState.PRODUCING or state.tally.spare >= limits.size
+    supply = state.source.status is SourceState.PRODUCING or state.sheet.spare >= limits.size
     return supply and within_step_limit(state.gate.dispatch_index, limits.max_steps)
 
 
@@ -106,46 +106,46 @@ def _ready_for(state: State, step: int) -> int:
 
 def _reasons(state: State, limits: Limits, sampler_name: str) -> list[str]:
     """Why nothing can happen in a deadlock."""
-    tally = state.tally
+    sheet = state.sheet
     reasons = []
-    if tally.ready:
-        reasons.append(f"{sampler_name} selects none of the {tally.ready} ready groups")
-    if tally.queued and tally.in_flight + tally.ready >= limits.max_buffered:
+    if sheet.ready:
+        reasons.append(f"{sampler_name} selects none of the {sheet.ready} ready groups")
+    if sheet.queued and sheet.in_flight + sheet.ready >= limits.max_buffered:
         reasons.append(
-            f"{tally.queued} prompts are queued and the buffer is full: max_buffered_rollouts is {limits.max_buffered}"
+            f"{sheet.queued} prompts are queued and the buffer is full: max_buffered_rollouts is {limits.max_buffered}"
         )
     if not limits.closes_short and not slots_accounted(state, limits):
         reasons.append("slots are missing that are neither in hand nor charged to any step")
     closed = state.gate.status is GateState.CLOSED
-    supply = state.source.status is SourceState.PRODUCING or tally.spare >= limits.size
+    supply = state.source.status is SourceState.PRODUCING or sheet.spare >= limits.size
     if closed and supply:
         reasons.append(
             f"the gate is closed at dispatch index {state.gate.dispatch_index} and opens when the version, now "
             f"{state.trainer.version}, moves, which needs this step"
         )
-    if not supply and not tally.queued:
+    if not supply and not sheet.queued:
         reasons.append("the data is used up and no whole batch of spares is left")
     return reasons
 
 
 def _why_livelocked(state: State, limits: Limits) -> str:
-    version, tally = state.trainer.version, state.tally
+    version, sheet = state.trainer.version, state.sheet
     needed = want(limits.size, state.step.selected, charged(state, version))
-    supply = state.source.status is SourceState.PRODUCING or tally.spare >= limits.size
+    supply = state.source.status is SourceState.PRODUCING or sheet.spare >= limits.size
     no_batch = f"max_num_steps is {limits.max_steps} (A6)" if supply else "the data is used up"
     return (
         f"livelocked, step {version} can never close: it needs {needed} more groups, and at most "
-        f"{tally.queued} queued, {tally.in_flight} in flight and {_ready_for(state, version)} ready ones can still be "
+        f"{sheet.queued} queued, {sheet.in_flight} in flight and {_ready_for(state, version)} ready ones can still be "
         f"selected into it or charged to it; no further batch is admitted: {no_batch}"
     )
 
 
 def _methods(state: State, limits: Limits) -> tuple[str, ...]:
     """The methods of the sampler one of which led to this dead end, if the sampler is custom."""
-    tally, version = state.tally, state.trainer.version
-    lost = tally.filtered + tally.dropped - tally.replaced
+    sheet, version = state.sheet, state.trainer.version
+    lost = sheet.filtered + sheet.dropped - sheet.replaced
     losing = tuple(
-        method for method, groups in ((CHARGE, lost), (EVICT, tally.evicted), (ABORT, tally.aborted)) if groups
+        method for method, groups in ((CHARGE, lost), (EVICT, sheet.evicted), (ABORT, sheet.aborted)) if groups
     )
     slots_missing = not limits.closes_short and not slots_accounted(state, limits)
     needed = want(limits.size, state.step.selected, charged(state, version))
@@ -153,6 +153,6 @@ def _methods(state: State, limits: Limits) -> tuple[str, ...]:
         return (SELECT, *(losing if slots_missing else ()))
     if slots_missing:
         return losing
-    if tally.queued:
+    if sheet.queued:
         return (CAPACITY,)
     return (ADMIT,) if _batch_may_come(state, limits) else (*losing, ADMIT)

@@ -74,8 +74,8 @@ def evict(state: State, laws: Laws) -> Made | None:
     ready = state.ready
     for group_class, groups in picks:
         ready = pages.add(ready, group_class, -groups)
-    tally = TRANSFER["evict"](state.tally, sum(groups for _, groups in picks))
-    return state._replace(ready=ready, tally=tally), changes.GroupsEvicted(picks)
+    sheet = TRANSFER["evict"](state.sheet, sum(groups for _, groups in picks))
+    return state._replace(ready=ready, sheet=sheet), changes.GroupsEvicted(picks)
 
 
 def stop_below_floor(state: State, laws: Laws) -> Made | None:
@@ -138,14 +138,14 @@ def _take(state: State, laws: Laws, picks: changes.Picks) -> Made:
     step = laws.fire(STEP_ASSEMBLY, "select", state.step, step_context(state, laws, groups))
     trainer = laws.fire(TRAINER, "train_chunk", state.trainer, TrainerContext(groups))
     selected = state._replace(
-        ready=ready, chunk=chunk, step=step, trainer=trainer, tally=TRANSFER["select"](state.tally, groups)
+        ready=ready, chunk=chunk, step=step, trainer=trainer, sheet=TRANSFER["select"](state.sheet, groups)
     )
     return selected, changes.ChunkSelected(state.trainer.version, picks)
 
 
 def select(state: State, laws: Laws) -> Made | None:
     """S1: a chunk, as soon as enough groups are eligible."""
-    ready = state.tally.ready
+    ready = state.sheet.ready
     if not ready:
         return None
     needed = want(laws.limits.size, state.step.selected, charged(state, state.trainer.version))
@@ -160,14 +160,14 @@ def end_at_exhaustion(state: State, laws: Laws) -> Made | None:
     """X1: complete the run, or close its last step short."""
     if state.source.status is not _EXHAUSTED:
         return None
-    if state.step.selected == 0 and state.tally.ready == 0:
+    if state.step.selected == 0 and state.sheet.ready == 0:
         _require_accounted(state, laws)
         return complete(state, laws)
     if not laws.limits.closes_short:
         return None
     needed = want(laws.limits.size, state.step.selected, charged(state, state.trainer.version))
     picks: changes.Picks = ()
-    for least in range(min(needed, state.tally.ready), 0, -1):
+    for least in range(min(needed, state.sheet.ready), 0, -1):
         picks = ask_select(state, laws, least, needed)
         if picks:
             break
@@ -191,8 +191,8 @@ def refill_pool(state: State, laws: Laws) -> Made | None:
     groups = min(left, limits.size)
     pulled = _pull(state, laws, groups)
     pool = laws.fire(SPARE_POOL, "stock", state.pool, pool_context(pulled, laws, groups))
-    tally = TRANSFER["hold_back"](state.tally, groups)
-    return pulled._replace(pool=pool, tally=tally), changes.PromptsHeldBack(groups, _first_prompt(state, laws))
+    sheet = TRANSFER["hold_back"](state.sheet, groups)
+    return pulled._replace(pool=pool, sheet=sheet), changes.PromptsHeldBack(groups, _first_prompt(state, laws))
 
 
 def _gate_context(state: State, admission: Admission | None, limits: Limits) -> GateContext:
@@ -224,7 +224,7 @@ def _admitted(state: State, laws: Laws, groups: int, admission: Admission, from_
         state._replace(
             gate=laws.fire(ADMISSION_GATE, "admit", state.gate, _gate_context(state, admission, laws.limits)),
             queue=Queue(target, bucket, groups),
-            tally=TRANSFER["admit_spares" if from_spares else "admit"](state.tally, groups),
+            sheet=TRANSFER["admit_spares" if from_spares else "admit"](state.sheet, groups),
         ),
         changes.BatchAdmitted(groups, target, bucket, first, from_spares),
     )
@@ -241,7 +241,7 @@ def batch_is_left(state: State, limits: Limits) -> bool:
     """A batch could be admitted: of the data (A1), or of spares once nothing else is left (P2)."""
     if state.source.status is _PRODUCING:
         return True
-    return not state.tally.in_flight and state.pool.spares >= limits.size
+    return not state.sheet.in_flight and state.pool.spares >= limits.size
 
 
 def admit(state: State, laws: Laws) -> Made | None:
@@ -280,13 +280,13 @@ def start_waiting(state: State, _: Laws) -> Made | None:
 
 def dispatch(state: State, laws: Laws) -> Made | None:
     """D1: as many queued prompts as the limits allow."""
-    queue, tally, limits = state.queue, state.tally, laws.limits
+    queue, sheet, limits = state.queue, state.sheet, laws.limits
     if not queue.groups or state.trainer.status is _SYNCING:
         return None
     groups = min(
         queue.groups,
-        limits.max_buffered - tally.in_flight - tally.ready,
-        limits.max_inflight - tally.in_flight,
+        limits.max_buffered - sheet.in_flight - sheet.ready,
+        limits.max_inflight - sheet.in_flight,
     )
     if groups <= 0:
         return None
@@ -295,15 +295,15 @@ def dispatch(state: State, laws: Laws) -> Made | None:
     dispatched = state._replace(
         queue=Queue(queue.target_step, queue.bucket, left) if left else Queue(),
         running=pages.add(state.running, started, groups),
-        tally=TRANSFER["dispatch"](tally, groups),
+        sheet=TRANSFER["dispatch"](sheet, groups),
     )
     return dispatched, changes.QueueDispatched(started, groups)
 
 
 def exhaust(state: State, laws: Laws) -> Made | None:
     """X1's premise: no data, nothing queued, nothing in flight, no whole batch of spares."""
-    tally = state.tally
-    if state.source.status is not _DRAINING or tally.queued or tally.in_flight or tally.spare >= laws.limits.size:
+    sheet = state.sheet
+    if state.source.status is not _DRAINING or sheet.queued or sheet.in_flight or sheet.spare >= laws.limits.size:
         return None
     source = laws.fire(SOURCE, "exhaust", state.source, source_context(state, laws))
     return state._replace(source=source), changes.SourceExhausted()

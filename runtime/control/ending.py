@@ -150,7 +150,7 @@ def outcome_of(run: BegunRun, end: End, saved: SavedAtEnd) -> Outcome:
         accuracy_before=run.accuracy_before,
         accuracy_after=run.accuracy_after,
         closed=closed_steps(core),
-        balance=core.state.tally.as_counts(),
+        balance=core.state.sheet.as_counts(),
         rl_s=run.rl_s,
         core_s=control.core_s,
         controller_cpu_s=run.controller_cpu_s,

@@ -45,15 +45,15 @@ def cause_of(situation: Situation) -> Cause:
 
 def proof_of(situation: Situation) -> tuple[str, ...]:
     """Why no event can come and no own move applies: the count that rules out each."""
-    tally, needed, least = situation.state.tally, situation.want, situation.least
+    sheet, needed, least = situation.state.sheet, situation.want, situation.least
     offered = _groups_of(situation.eligible)
     selection = (
-        f"{offered} of {tally.ready} ready groups are eligible, {least} are needed at once"
+        f"{offered} of {sheet.ready} ready groups are eligible, {least} are needed at once"
         if offered < least
-        else f"{situation.sampler} takes none of {tally.ready} ready groups when it is asked for {least} to {needed}"
+        else f"{situation.sampler} takes none of {sheet.ready} ready groups when it is asked for {least} to {needed}"
     )
     return (
-        f"no answer can come: in flight {tally.in_flight}, in training 0, nothing finishing, nothing syncing",
+        f"no answer can come: in flight {sheet.in_flight}, in training 0, nothing finishing, nothing syncing",
         f"nothing can be selected: {selection}",
         _no_dispatch(situation),
         _no_admission(situation),
@@ -61,12 +61,12 @@ def proof_of(situation: Situation) -> tuple[str, ...]:
 
 
 def _no_dispatch(situation: Situation) -> str:
-    limits, tally = situation.limits, situation.state.tally
-    if not tally.queued:
+    limits, sheet = situation.limits, situation.state.sheet
+    if not sheet.queued:
         return "nothing can be dispatched: queued 0"
     return (
-        f"nothing can be dispatched: queued {tally.queued}, buffer {tally.in_flight + tally.ready} of "
-        f"{limits.max_buffered}, in flight {tally.in_flight} of {limits.max_inflight}"
+        f"nothing can be dispatched: queued {sheet.queued}, buffer {sheet.in_flight + sheet.ready} of "
+        f"{limits.max_buffered}, in flight {sheet.in_flight} of {limits.max_inflight}"
     )
 
 
@@ -156,8 +156,8 @@ def _due_move(situation: Situation) -> Cause | None:
 
 def _small_buffer(situation: Situation) -> Cause | None:
     """With a larger buffer and nothing else changed, the step would close."""
-    limits, tally, needed = situation.limits, situation.state.tally, situation.least
-    held = tally.in_flight + tally.ready
+    limits, sheet, needed = situation.limits, situation.state.sheet, situation.least
+    held = sheet.in_flight + sheet.ready
     if held < limits.max_buffered:
         return None
     roomy = limits._replace(
@@ -168,7 +168,7 @@ def _small_buffer(situation: Situation) -> Cause | None:
     return Cause(
         (
             f"{situation.sampler} needs {needed} eligible groups at once, and there can never be more than the buffer "
-            f"holds, since {tally.queued} queued prompts wait for a place in it",
+            f"holds, since {sheet.queued} queued prompts wait for a place in it",
             f"the buffer is full, below what selection needs: max_buffered_rollouts is {limits.max_buffered}, all "
             f"{held} places are taken, {needed} eligible groups are needed (min_groups_for_streaming_train "
             f"{limits.min_groups})",
@@ -185,7 +185,7 @@ def _partial_stamp(situation: Situation) -> Cause | None:
     if len(stamps) != 1 or stamps == {(NONE, NONE)}:
         return None
     target, bucket = stamps.pop()
-    have, ready = _groups_of(picks), state.tally.ready
+    have, ready = _groups_of(picks), state.sheet.ready
     what = f"the oldest bucket, {bucket}," if bucket != NONE else f"the batch stamped for step {target}"
     others = f"the other {ready - have} of {ready} ready groups are of others: {_listed(state, picks)}"
     return Cause(
@@ -212,14 +212,14 @@ def _listed(state: State, but: Picks) -> str:
 def _idle_sampler(situation: Situation) -> Cause | None:
     """The sampler selects none of the ready groups, though it could take enough."""
     state, offered = situation.state, _groups_of(situation.eligible)
-    if not state.tally.ready or 0 < offered < situation.least:
+    if not state.sheet.ready or 0 < offered < situation.least:
         return None
     name = situation.sampler
     return Cause(
         (
-            f"{state.tally.ready} groups are ready, and the sampler is asked for {situation.least} to "
+            f"{state.sheet.ready} groups are ready, and the sampler is asked for {situation.least} to "
             f"{situation.want} of them",
-            f"sampler {name} selects none of the {state.tally.ready} groups that are ready ({_listed(state, ())}), "
+            f"sampler {name} selects none of the {state.sheet.ready} groups that are ready ({_listed(state, ())}), "
             f"though nothing else can come",
         ),
         f"correct select of {name}: when nothing is in flight and nothing can be dispatched, it must take what is "

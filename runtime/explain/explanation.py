@@ -105,7 +105,7 @@ def _trouble(situation: Situation) -> Finding | None:
 
 def _ended_by(situation: Situation) -> str:
     """The limit that a completed run reached, and how many prompts it left over."""
-    left_over = f"{situation.state.tally.leftover} prompts left over"
+    left_over = f"{situation.state.sheet.leftover} prompts left over"
     if 0 <= situation.limits.max_steps <= situation.step:
         return f"grpo.max_num_steps is {situation.limits.max_steps} (X3), {left_over}"
     epochs = situation.trace.header["config"]["grpo"]["max_num_epochs"]
@@ -150,7 +150,7 @@ def _impossible(situation: Situation) -> Finding | None:
     )
     proof = (
         tried,
-        f"if all groups in flight ({state.tally.in_flight}) finish and are kept, the run gets stuck here:",
+        f"if all groups in flight ({state.sheet.in_flight}) finish and are kept, the run gets stuck here:",
         *proof_of(stuck),
     )
     return Finding(RunVerdict.LIVELOCKED, cause.chain, cause.advice, proof)

@@ -55,7 +55,7 @@ class Standing:
 def standing_of_core(core: Core, last: Json | None, idle_s: float) -> Standing:
     """The standing of a core, with the record of the step that closed last (`StepRecord.as_json`)."""
     state, limits = core.state, core.limits
-    tally, step = state.tally, state.trainer.version
+    sheet, step = state.sheet, state.trainer.version
     return Standing(
         status=status(state),
         step=step,
@@ -63,11 +63,11 @@ def standing_of_core(core: Core, last: Json | None, idle_s: float) -> Standing:
         selected=state.step.selected,
         charged=charged(state, step),
         size=limits.size,
-        in_flight=tally.in_flight,
+        in_flight=sheet.in_flight,
         max_inflight=limits.max_inflight,
-        ready=tally.ready,
+        ready=sheet.ready,
         max_buffered=limits.max_buffered,
-        queued=tally.queued,
+        queued=sheet.queued,
         spares=state.pool.spares if limits.uses_pool else None,
         gate=state.gate.status.name.lower(),
         dispatch_index=state.gate.dispatch_index,

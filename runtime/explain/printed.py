@@ -130,12 +130,12 @@ def _name(group_class: GroupClass) -> str:
 def places_line(situation: Situation) -> Text:
     """Dispatch index, gate, in flight, buffer, pool and data."""
     state, limits = situation.state, situation.limits
-    tally, gate = state.tally, state.gate
+    sheet, gate = state.sheet, state.gate
     since = seconds(situation.age_s(situation.vitals.gate_since_s))
     pool = f"pool {state.pool.spares} spares (reserve {limits.reserve})" if limits.uses_pool else "no pool"
     data = "data left" if state.source.status is SourceState.PRODUCING else "data used up"
     return Text(
         f"  dispatch index {gate.dispatch_index}, gate {gate.status.name.lower()} for {since}, in flight "
-        f"{tally.in_flight} of {limits.max_inflight}, buffer {tally.in_flight + tally.ready} of {limits.max_buffered}, "
+        f"{sheet.in_flight} of {limits.max_inflight}, buffer {sheet.in_flight + sheet.ready} of {limits.max_buffered}, "
         f"{pool}, {data}"
     )

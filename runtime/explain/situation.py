@@ -117,7 +117,7 @@ class Situation:
     @cached_property
     def eligible(self) -> Picks:
         """What the sampler would take if one group were enough; () if it raises."""
-        if not self.state.tally.ready or self.want <= 0:
+        if not self.state.sheet.ready or self.want <= 0:
             return ()
         try:
             return ask_select(self.state, self.laws, 1, self.want)

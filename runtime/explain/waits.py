@@ -88,7 +88,7 @@ def _dead_workers(situation: Situation) -> Finding | None:
         f"{name} for {seconds(situation.age_s(worker.since_s))}, {worker.reason.partition(_NEWLINE)[0]}"
         for name, worker in sorted(workers.items())[:8]
     )
-    in_flight = situation.state.tally.in_flight
+    in_flight = situation.state.sheet.in_flight
     return Finding(
         RunVerdict.STALLED,
         (

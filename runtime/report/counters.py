@@ -1,4 +1,4 @@
-"""In flight, ready, pool, queue, gate and dispatch index over time: the tally, updated by each change.
+"""In flight, ready, pool, queue, gate and dispatch index over time: the sheet, updated by each change.
 
 The rule table of PromptGroup says from which place to which a change takes groups; nothing is decided here.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fsm.machines.admission_gate import GateState
-from fsm.machines.prompt_group import PROMPT_GROUP, GroupState, Tally
+from fsm.machines.prompt_group import PROMPT_GROUP, BalanceSheet, GroupState
 from fsm.rules import changes
 from fsm.rules.changes import Change, Picks
 from runtime.report.columns import Columns
@@ -54,7 +54,7 @@ _ALL_IN_HAND = next(rule for rule in PROMPT_GROUP.rules if rule.event == "regene
 
 
 class Counters:
-    """The tally after each transition."""
+    """The sheet after each transition."""
 
     def __init__(self) -> None:
         self.rows = Columns(COLUMNS)
@@ -116,18 +116,18 @@ class Counters:
         else:
             self.rows.append(now, *shown)
 
-    def tally(self) -> dict[str, int]:
-        """The tally by name, after the last record (X4)."""
+    def sheet(self) -> dict[str, int]:
+        """The sheet by name, after the last record (X4)."""
         pulled = -self.counts[GroupState.DATA]
         places = {state.name.lower(): self.counts[state] for state in GroupState if state is not GroupState.DATA}
         return {"pulled": pulled, **places, "replaced": self.replaced}
 
     def _take(self, saved: Json) -> None:
-        tally = Tally(*saved["state"]["tally"])
-        named = tally._asdict()
+        sheet = BalanceSheet(*saved["state"]["tally"])
+        named = sheet._asdict()
         self.counts = [named.get(state.name.lower(), 0) for state in GroupState]
-        self.counts[GroupState.DATA] = -tally.pulled
-        self.replaced = tally.replaced
+        self.counts[GroupState.DATA] = -sheet.pulled
+        self.replaced = sheet.replaced
         gate, self.dispatch_index = saved["state"]["gate"]
         self.version = saved["state"]["trainer"][1]
         self.gate_open = gate == GateState.OPEN

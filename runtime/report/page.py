@@ -115,7 +115,7 @@ def _data(collected: Collected, verdict: dict[str, Any], packing: Packing) -> di
         **shown(collected.shape._asdict()),
         "limits": None if collected.limits is None else collected.limits._asdict(),
         "verdict": shown(verdict),
-        "sheet": collected.counters.tally(),
+        "sheet": collected.counters.sheet(),
         "absolute": collected.counters.anchored,
         "late_answers": collected.happenings.late_answers,
         "workers": attempts.workers,

@@ -165,7 +165,7 @@ class Trace:
         saved["closed"] = saved["closed"][before:]
         self._closed_steps += len(saved["closed"])
         self._take(_Snapshot(saved, before))
-        in_hand = core.state.tally.leftover
+        in_hand = core.state.sheet.leftover
         self._until_snapshot = max(self.config.snapshot_every, SNAPSHOT_SHARE * in_hand)
 
     def dump(self) -> Path:

@@ -76,7 +76,7 @@ def steps_text(state: State, laws: Laws) -> str:
     version = state.trainer.version
     steps = sorted({version, *(step for step, _ in pages.items(state.ledgers))})
     parts = [f"step {step}: {selected(state, step)} selected, {charged(state, step)} charged" for step in steps]
-    return f"{'; '.join(parts)} of {laws.limits.size}; in flight {state.tally.in_flight}, ready {state.tally.ready}"
+    return f"{'; '.join(parts)} of {laws.limits.size}; in flight {state.sheet.in_flight}, ready {state.sheet.ready}"
 
 
 _SHOWN_CHANGES = 12

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from fsm.machines.prompt_group import GroupState, Tally
+from fsm.machines.prompt_group import BalanceSheet, GroupState
 from fsm.state import State
 
 _VALUE, _COUNTS, _COLUMN = 16, 21, 12
@@ -30,23 +30,23 @@ WORDS = 8
 """Words of a key."""
 
 _IN_HAND = tuple(column.value for column in GroupState if GroupState.SPARE <= column <= GroupState.SELECTED)
-PULLED = Tally._fields.index("pulled")
+PULLED = BalanceSheet._fields.index("pulled")
 PLACES = tuple(column.value for column in GroupState if column.value != PULLED)
 """The columns that `pulled` is the sum of."""
 
-SHEET = "tally"
+SHEET = "sheet"
 """The field of a state that is its balance sheet."""
 
 _FIELDS = tuple(name for name in State._fields if name != SHEET)
-_COLUMNS = (*_IN_HAND, *(column for column in range(len(Tally._fields)) if column not in _IN_HAND))
+_COLUMNS = (*_IN_HAND, *(column for column in range(len(BalanceSheet._fields)) if column not in _IN_HAND))
 """The sheet's columns in the order of their parts: first what is in hand."""
 
-NAMES = (*_FIELDS, *(f"{SHEET}.{Tally._fields[column]}" for column in _COLUMNS))
+NAMES = (*_FIELDS, *(f"{SHEET}.{BalanceSheet._fields[column]}" for column in _COLUMNS))
 """The parts of a state, by number."""
 
 FIELD_PARTS = tuple(_FIELDS.index(name) if name != SHEET else -1 for name in State._fields)
 """Per field of a state its part; -1 for the sheet."""
-COLUMN_PARTS = tuple(len(_FIELDS) + _COLUMNS.index(column) for column in range(len(Tally._fields)))
+COLUMN_PARTS = tuple(len(_FIELDS) + _COLUMNS.index(column) for column in range(len(BalanceSheet._fields)))
 """Per column of the sheet its part; `pulled`'s is the excess."""
 EXCESS = COLUMN_PARTS[PULLED]
 
@@ -82,7 +82,9 @@ STATE = (1 << CHECKPOINT) - 1
 KEY = (1 << WORDS * WORD) - 1
 """All bits of a key."""
 
-CANONICAL = KEY & ~sum(PART[COLUMN_PARTS[column]] for column in range(len(Tally._fields)) if column not in _IN_HAND)
+CANONICAL = KEY & ~sum(
+    PART[COLUMN_PARTS[column]] for column in range(len(BalanceSheet._fields)) if column not in _IN_HAND
+)
 """The bits of a key that rules can tell apart."""
 
 SUMMED = sum(PART[COLUMN_PARTS[column]] for column in (PULLED, *PLACES))
@@ -138,5 +140,5 @@ class Parts:
         """The state of a key."""
         columns = [self.value(part, key) for part in COLUMN_PARTS]
         columns[PULLED] = self.pulled(key)
-        sheet = Tally._make(columns)
+        sheet = BalanceSheet._make(columns)
         return State._make(sheet if part < 0 else self.value(part, key) for part in FIELD_PARTS)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from itertools import compress
 from typing import Any, SupportsIndex
 
-from fsm.machines.prompt_group import Tally
+from fsm.machines.prompt_group import BalanceSheet
 from fsm.state import State
 from specs.engine.parts import (
     COLUMN_PARTS,
@@ -30,7 +30,7 @@ from specs.engine.parts import (
 _items = tuple.__getitem__
 _all_items = tuple.__iter__
 _FIELDS = {name: position for position, name in enumerate(State._fields)}
-_COLUMNS = {name: column for column, name in enumerate(Tally._fields)}
+_COLUMNS = {name: column for column, name in enumerate(BalanceSheet._fields)}
 
 
 class Reading:
@@ -93,7 +93,9 @@ def _column(column: int) -> property:
 def _replaced(traced: Any, places: dict[str, int], changes: dict[str, Any]) -> Any:
     items = list(_all_items(traced))
     for name, value in changes.items():
-        items[places[name]] = value if type(value) is not Tally else tuple.__new__(TracedSheet, _all_items(value))
+        items[places[name]] = (
+            value if type(value) is not BalanceSheet else tuple.__new__(TracedSheet, _all_items(value))
+        )
     return tuple.__new__(type(traced), items)
 
 
@@ -122,7 +124,7 @@ def _on_values(name: str) -> Callable[..., Any]:
     return lambda *operands: method(*(tuple(each) if isinstance(each, TracedState) else each for each in operands))
 
 
-class TracedSheet(Tally):
+class TracedSheet(BalanceSheet):
     """The balance sheet of such a state: its items are numbers, or columns that nobody has looked at."""
 
     __slots__ = ()
@@ -134,10 +136,10 @@ class TracedSheet(Tally):
         return hash(tuple(map(int, self)))
 
     def __repr__(self) -> str:
-        return repr(Tally(*self))
+        return repr(BalanceSheet(*self))
 
     def __reduce_ex__(self, _: SupportsIndex) -> Any:
-        return Tally, tuple(map(int, self))
+        return BalanceSheet, tuple(map(int, self))
 
 
 for _name in ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__hash__", "__getitem__", "__contains__",
@@ -255,7 +257,7 @@ def second_of(first: Reading, second: Reading, changed: int) -> State:
     return after
 
 
-_POSITIONS, _PLACES = range(len(State._fields)), range(len(Tally._fields))
+_POSITIONS, _PLACES = range(len(State._fields)), range(len(BalanceSheet._fields))
 
 
 def written(state: State, reading: Reading) -> tuple[int, int]:

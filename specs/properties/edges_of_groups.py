@@ -58,7 +58,7 @@ def admission(transition: Transition, laws: Laws) -> bool:
 @edge("P2")
 def spares_last(transition: Transition, laws: Laws) -> bool:
     """Spares are admitted when nothing else is left."""
-    in_flight = transition.after.tally.in_flight
+    in_flight = transition.after.sheet.in_flight
     for change in reversed(transition.done):
         if isinstance(change, changes.QueueDispatched):
             in_flight -= change.groups
@@ -140,10 +140,10 @@ def stamps(transition: Transition, _: Laws) -> bool:
 @edge("D1")
 def room(transition: Transition, laws: Laws) -> bool:
     """Dispatch keeps to max_inflight_prompts and max_buffered_rollouts."""
-    limits, tally = laws.limits, transition.after.tally
+    limits, sheet = laws.limits, transition.after.sheet
     if not transition.all_of(changes.QueueDispatched):
         return True
-    return tally.in_flight <= limits.max_inflight and tally.in_flight + tally.ready <= limits.max_buffered
+    return sheet.in_flight <= limits.max_inflight and sheet.in_flight + sheet.ready <= limits.max_buffered
 
 
 @edge("D2")
@@ -151,7 +151,7 @@ def late(transition: Transition, _: Laws) -> bool:
     """An answer for an attempt that is over changes nothing."""
     if transition.answer.name != "late":
         return True
-    return not transition.done and transition.before.tally == transition.after.tally
+    return not transition.done and transition.before.sheet == transition.after.sheet
 
 
 @edge("S1", "X1")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from fsm.errors import BelowFloor, BudgetExceeded, SamplerError, SearchExceeded
-from fsm.machines.prompt_group import Tally
+from fsm.machines.prompt_group import BalanceSheet
 from fsm.machines.source import SourceState
 from fsm.machines.trainer import TrainerState
 from fsm.rules import changes
@@ -16,7 +16,7 @@ from specs.properties.edges_of_groups import assembles, resumes_otherwise
 from specs.properties.kinds import Transition, edge, eventually, sometimes
 from specs.properties.sampler_facts import eligible_classes
 
-_PULLED, _EVICTED, _REPLACED = (Tally._fields.index(column) for column in ("pulled", "evicted", "replaced"))
+_PULLED, _EVICTED, _REPLACED = (BalanceSheet._fields.index(column) for column in ("pulled", "evicted", "replaced"))
 
 
 @edge("X4")
@@ -26,7 +26,7 @@ def sheet(transition: Transition, _: Laws) -> bool:
     As before: a column that is the same object has not changed and is not read, which keeps the exploration fast.
     """
     excess = 0
-    for column, (before, after) in enumerate(zip(transition.before.tally, transition.after.tally, strict=True)):
+    for column, (before, after) in enumerate(zip(transition.before.sheet, transition.after.sheet, strict=True)):
         if after is before:
             continue
         change = after - before
@@ -55,8 +55,8 @@ def once(transition: Transition, _: Laws) -> bool:
     """No group is trained twice."""
     closed = transition.all_of(changes.StepClosed)
     if not closed:
-        return transition.after.tally.trained == transition.before.tally.trained
-    before, after = transition.before.tally, transition.after.tally
+        return transition.after.sheet.trained == transition.before.sheet.trained
+    before, after = transition.before.sheet, transition.after.sheet
     return after.trained - before.trained == sum(change.selected for change in closed) == before.selected
 
 
@@ -75,10 +75,10 @@ def resumed(transition: Transition, _: Laws) -> bool:
     if not transition.all_of(changes.RunResumed):
         return transition.answer.name != "crash"
     before, after = transition.before, transition.after
-    pulled = after.tally[_PULLED] - before.tally[_PULLED]
-    gone = sum(now - then for then, now in zip(before.tally[6:11], after.tally[6:11], strict=True) if now is not then)
-    if after.tally[_EVICTED] is not before.tally[_EVICTED]:
-        gone -= after.tally[_EVICTED] - before.tally[_EVICTED]
+    pulled = after.sheet[_PULLED] - before.sheet[_PULLED]
+    gone = sum(now - then for then, now in zip(before.sheet[6:11], after.sheet[6:11], strict=True) if now is not then)
+    if after.sheet[_EVICTED] is not before.sheet[_EVICTED]:
+        gone -= after.sheet[_EVICTED] - before.sheet[_EVICTED]
     moved = (after.source.epoch, after.source.offset) != (before.source.epoch, before.source.offset)
     return (
         gone == 0
@@ -204,7 +204,7 @@ def finishes(transition: Transition, laws: Laws) -> bool:
     for change in transition.all_of(changes.StepFinishing):
         even = change.selected + change.charged + change.short == limits.size and change.selected == after.step.selected
         exhausted = after.source.status is SourceState.EXHAUSTED and limits.closes_short == 1
-        short_is_due = exhausted and change.selected >= max(limits.floor, 1) and after.tally.ready == 0
+        short_is_due = exhausted and change.selected >= max(limits.floor, 1) and after.sheet.ready == 0
         found = pages.get(after.filtered, change.step, 0)
         if limits.size - change.charged < limits.floor or 0 <= limits.max_filtered < found:
             return False
@@ -221,13 +221,13 @@ def ends_when_due(transition: Transition, laws: Laws) -> bool:
         return True
     if 0 <= limits.max_steps <= after.trainer.version:
         return after.trainer.status is TrainerState.ASSEMBLING
-    tally, can_come = after.tally, after.source.status is SourceState.PRODUCING
-    if can_come or tally.queued or tally.in_flight or tally.spare >= limits.size:
+    sheet, can_come = after.sheet, after.source.status is SourceState.PRODUCING
+    if can_come or sheet.queued or sheet.in_flight or sheet.spare >= limits.size:
         return False
     groups = sum(groups for _, groups in eligible_classes(after, laws, after.trainer.version))
     want = limits.size - after.step.selected - charged(after, after.trainer.version)
     too_few = groups < min(limits.min_groups, want) and after.step.selected + groups < limits.floor
-    return (after.step.selected == 0 and tally.ready == 0) or (limits.closes_short == 1 and too_few)
+    return (after.step.selected == 0 and sheet.ready == 0) or (limits.closes_short == 1 and too_few)
 
 
 @sometimes("L5")

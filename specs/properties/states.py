@@ -40,16 +40,16 @@ def balance(state: State, laws: Laws) -> bool:
 @always("X4")
 def columns(state: State, _: Laws) -> bool:
     """The balance sheet counts the ready and selected groups there are."""
-    tally = state.tally
+    sheet = state.sheet
     selected = pages.total(state.chunk) + pages.total(state.accumulated)
-    return tally.ready == pages.total(state.ready) and tally.selected == selected
+    return sheet.ready == pages.total(state.ready) and sheet.selected == selected
 
 
 @always("D1", "X4")
 def permits(state: State, _: Laws) -> bool:
     """The permits taken are those of the groups in flight."""
     in_flight = pages.total(state.running) + pages.total(state.waiting) + pages.total(state.backing_off)
-    return state.tally.in_flight == in_flight
+    return state.sheet.in_flight == in_flight
 
 
 @always("L2", "P1")
@@ -143,7 +143,7 @@ def admitted(state: State, laws: Laws) -> bool:
     """A batch is queued, or none may be."""
     if state.queue.groups or state.gate.status is not GateState.OPEN:
         return True
-    spares = state.pool.spares >= laws.limits.size and state.tally.in_flight == 0
+    spares = state.pool.spares >= laws.limits.size and state.sheet.in_flight == 0
     return state.source.status is not PRODUCING and not spares
 
 
@@ -156,10 +156,10 @@ def started(state: State, _: Laws) -> bool:
 @_unless_over("D1")
 def dispatched(state: State, laws: Laws) -> bool:
     """Nothing is queued that the limits let start."""
-    limits, tally = laws.limits, state.tally
+    limits, sheet = laws.limits, state.sheet
     if not state.queue.groups or state.trainer.status is SYNCING:
         return True
-    return tally.in_flight >= limits.max_inflight or tally.in_flight + tally.ready >= limits.max_buffered
+    return sheet.in_flight >= limits.max_inflight or sheet.in_flight + sheet.ready >= limits.max_buffered
 
 
 @_unless_over("E1")
@@ -203,8 +203,8 @@ def step_limit(state: State, laws: Laws) -> bool:
 @_unless_over("X1")
 def exhausted(state: State, laws: Laws) -> bool:
     """Exhausted is a source exactly when nothing can come."""
-    tally = state.tally
-    nothing = tally.queued == 0 and tally.in_flight == 0 and tally.spare < laws.limits.size
+    sheet = state.sheet
+    nothing = sheet.queued == 0 and sheet.in_flight == 0 and sheet.spare < laws.limits.size
     return (state.source.status is EXHAUSTED) == (nothing and state.source.status is not PRODUCING)
 
 
@@ -213,7 +213,7 @@ def ended(state: State, laws: Laws) -> bool:
     """At exhaustion nothing is assembled but what a step still waits for."""
     if state.source.status is not EXHAUSTED:
         return True
-    return not laws.limits.closes_short and (state.step.selected > 0 or state.tally.ready > 0)
+    return not laws.limits.closes_short and (state.step.selected > 0 or state.sheet.ready > 0)
 
 
 @_unless_over("L7")

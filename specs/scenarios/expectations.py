@@ -81,8 +81,8 @@ def _error(world: World, wanted: str) -> list[str]:
 
 def balance(world: World) -> dict[str, int]:
     """The balance sheet by the names of the format."""
-    tally = world.core.state.tally
-    return {**tally._asdict(), "leftover": tally.leftover}
+    sheet = world.core.state.sheet
+    return {**sheet._asdict(), "leftover": sheet.leftover}
 
 
 def _balance(world: World, wanted: dict[str, int]) -> list[str]:

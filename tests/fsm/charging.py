@@ -90,8 +90,8 @@ class Charging(RuleBasedStateMachine):
         if self.world.status == "stopped":
             assert isinstance(self.world.core.error, BelowFloor), "a step that lost every group has nothing to train"
         else:
-            tally = self.world.core.state.tally
-            assert tally.trained + tally.dropped == tally.pulled == self.world.core.limits.prompts_per_epoch
+            sheet = self.world.core.state.sheet
+            assert sheet.trained + sheet.dropped == sheet.pulled == self.world.core.limits.prompts_per_epoch
 
 
 def check_even(core: Core) -> None:
@@ -107,7 +107,7 @@ def check_even(core: Core) -> None:
     )
     in_all = sum(closed.charged for closed in core.book.closed)
     in_all += sum(ledger.charged for _, ledger in pages.items(state.ledgers))
-    assert in_all == state.tally.dropped, f"{in_all} charged in all, {state.tally.dropped} lost"
+    assert in_all == state.sheet.dropped, f"{in_all} charged in all, {state.sheet.dropped} lost"
 
 
 def charge_the_trainer_s_step(state: State, laws: Laws, group_class: GroupClass) -> int:
@@ -189,7 +189,7 @@ def _answers(state: State, laws: Laws) -> Iterator[on_event.Done]:
         case TrainerState.SYNCING:
             yield on_event.finish_sync(state, laws)
         case TrainerState.ASSEMBLING:
-            assert state.tally.in_flight, f"deadlock: {state}"
+            assert state.sheet.in_flight, f"deadlock: {state}"
 
 
 def _even(done: list[changes.Change], before: State, after: State, size: int) -> None:
@@ -201,4 +201,4 @@ def _even(done: list[changes.Change], before: State, after: State, size: int) ->
             assert move.short == 0
             settled += move.charged
     charges = [sum(ledger.charged for _, ledger in pages.items(state.ledgers)) for state in (before, after)]
-    assert charges[1] + settled - charges[0] == after.tally.dropped - before.tally.dropped, "charged is what is lost"
+    assert charges[1] + settled - charges[0] == after.sheet.dropped - before.sheet.dropped, "charged is what is lost"

@@ -165,13 +165,13 @@ def test_x1_l5_x4_c2_a_run_of_thousands_of_groups_ends_even_with_every_prompt_in
 
     core = fleet.core
     check_deep(core.state, core.limits, core.book.roster)
-    size, tally = core.limits.size, core.state.tally
+    size, sheet = core.limits.size, core.state.sheet
     assert all(step.selected + step.charged + step.short == size for step in core.book.closed)
     assert [step.step for step in core.book.closed] == list(range(len(core.book.closed)))
     assert core.limits.closes_short or not any(step.short for step in core.book.closed)
-    assert len(fleet.trained) == len(set(fleet.trained)) == tally.trained
-    assert tally.trained == sum(step.selected for step in core.book.closed)
+    assert len(fleet.trained) == len(set(fleet.trained)) == sheet.trained
+    assert sheet.trained == sum(step.selected for step in core.book.closed)
     if core.error is not None:
         assert isinstance(core.error, BelowFloor), core.error
     else:
-        assert tally.pulled >= num_prompts - size, "the data is used up, but for a trailing batch"
+        assert sheet.pulled >= num_prompts - size, "the data is used up, but for a trailing batch"

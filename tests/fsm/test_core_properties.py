@@ -204,9 +204,9 @@ class AnyRun(RuleBasedStateMachine):
 
     def check_end(self) -> None:
         world, config = self.world, self.world.config
-        core, tally = world.core, world.core.state.tally
-        assert tally.pulled == sum(tally[1:11]), "X4"
-        assert tally.trained == sum(closed.selected for closed in core.book.closed)
+        core, sheet = world.core, world.core.state.sheet
+        assert sheet.pulled == sum(sheet[1:11]), "X4"
+        assert sheet.trained == sum(closed.selected for closed in core.book.closed)
         if world.status == "stopped":
             stops: tuple[type[Exception], ...] = (BudgetExceeded, BelowFloor, SearchExceeded)
             if config.async_rl.stall_watchdog.stall_action == "abort":
@@ -219,13 +219,13 @@ class AnyRun(RuleBasedStateMachine):
         if len(closed) == limits.max_steps:
             return
         trailing = limits.prompts_per_epoch % limits.size if limits.skips_trailing else 0
-        assert tally.pulled == limits.epochs * (limits.prompts_per_epoch - trailing), "A5: the data is used up"
+        assert sheet.pulled == limits.epochs * (limits.prompts_per_epoch - trailing), "A5: the data is used up"
         if limits.closes_short:
             assert all(step.short == 0 for step in closed[:-1]), "X1: the last step only"
-            assert tally.queued == tally.in_flight == 0
-            assert tally.ready + tally.selected < limits.floor, "X1: left over below the floor only"
+            assert sheet.queued == sheet.in_flight == 0
+            assert sheet.ready + sheet.selected < limits.floor, "X1: left over below the floor only"
         else:
-            assert tally.leftover == tally.spare < limits.size, "P2: fewer than N spares are left over"
+            assert sheet.leftover == sheet.spare < limits.size, "P2: fewer than N spares are left over"
 
 
 AnyRun.TestCase.settings = settings(

@@ -146,7 +146,7 @@ def test_x2_a_gated_sampler_that_aborts_is_to_blame_for_the_slots_that_are_missi
     run.commit(0)
     run.commit(1)
     run.close()  # 2 and 3 are aborted: a whole step's slots
-    assert run.core.state.tally.aborted == 2
+    assert run.core.state.sheet.aborted == 2
     play(run)
 
     assert isinstance(run.core.error, SamplerError)
@@ -199,7 +199,7 @@ def test_a_sampler_that_derives_from_nothing_is_used_with_its_labels(monkeypatch
         run.commit(prompt)
     run.close()
 
-    assert run.core.state.tally.trained == 2
+    assert run.core.state.sheet.trained == 2
 
 
 @pytest.mark.parametrize(

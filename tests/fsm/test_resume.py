@@ -135,7 +135,7 @@ def test_groups_of_a_step_that_had_not_finished_are_ready_again_and_taken_again(
     core, effects = resumed(world)
     [chunk] = [each for each in effects if isinstance(each, TrainChunk)]
     assert [group.prompt for group in chunk.groups] == [0, 1, 2]
-    assert core.state.tally.selected == 3
+    assert core.state.sheet.selected == 3
 
 
 def test_charges_stay_also_those_of_later_steps() -> None:
@@ -204,7 +204,7 @@ def test_charges_are_dropped_under_another_n() -> None:
     core, effects = resumed(world, sampler="ready_first", size=3, failure=failure)
     assert charged(core.state, 0) == 0
     assert 1 not in [each[0] for each in started(effects)], "a lost prompt stays lost"
-    assert core.state.tally.dropped == 1
+    assert core.state.sheet.dropped == 1
 
 
 def test_spares_go_back_into_the_data_in_its_order() -> None:
@@ -259,7 +259,7 @@ def test_with_other_data_what_is_trained_stays_and_the_rest_is_read_from_the_new
     ]
     assert core.state.trainer.version == 1
     assert [tuple(each) for each in core.book.closed] == [(0, 2, 0, 0)]
-    assert (core.state.tally.trained, core.state.tally.pulled) == (2, 8)
+    assert (core.state.sheet.trained, core.state.sheet.pulled) == (2, 8)
 
 
 def test_other_data_is_said_with_what_is_dropped_and_how_its_prompts_are_numbered() -> None:
@@ -332,7 +332,7 @@ def test_a_run_that_a_budget_stopped_tries_the_prompt_again_which_was_dropped_an
     [snapshot_before] = before
     core = restore(stopped.setup, snapshot_before)
     assert [prompt for prompt, *_ in started(core.apply(Begin()))] == [0, 1, 2, 3]
-    assert core.state.tally.dropped == 0
+    assert core.state.sheet.dropped == 0
 
 
 def test_a_run_below_its_floor_stops_again_until_the_floor_is_lower_or_the_step_another() -> None:
@@ -402,9 +402,9 @@ def test_from_any_sampler_and_n_to_any_other_no_prompt_is_lost_or_trained_twice(
     run_to_the_end(world, events=2_000)
     assert world.status == "completed"
     assert len(set(trained)) == len(trained), "trained twice"
-    tally = world.core.state.tally
-    assert tally.trained == len(trained)
-    never, skips = 2 * prompts - tally.pulled, (first.core.limits.skips_trailing, world.core.limits.skips_trailing)
+    sheet = world.core.state.sheet
+    assert sheet.trained == len(trained)
+    never, skips = 2 * prompts - sheet.pulled, (first.core.limits.skips_trailing, world.core.limits.skips_trailing)
     passed_over = 2 * (skips[0] * (before[1] - 1) + skips[1] * (after[1] - 1))
     assert never <= passed_over, "A5: what is never pulled was the trailing batch of an epoch, then or now"
 
@@ -447,7 +447,7 @@ def test_from_any_data_to_any_other_no_number_is_trained_twice_and_all_of_the_ne
             go_on(first)
     if first.over:
         return
-    pulled = first.core.state.tally.pulled
+    pulled = first.core.state.sheet.pulled
     world = _world(after, new, trained)
     world.saved = json.dumps(for_other_data(saved(first)))
     world.crash()
@@ -463,13 +463,13 @@ def test_from_any_data_to_any_other_no_number_is_trained_twice_and_all_of_the_ne
     run_to_the_end(world, events=2_000)
     assert world.status == "completed"
     assert len(set(trained)) == len(trained), "trained twice"
-    tally = world.core.state.tally
-    assert tally.balanced
-    assert tally.trained == len(trained)
+    sheet = world.core.state.sheet
+    assert sheet.balanced
+    assert sheet.trained == len(trained)
     of_old = sum(prompt < start for prompt in trained)
     assert all(prompt < start + 2 * new for prompt in trained)
-    gone = first.core.state.tally.leftover
-    of_new = tally.pulled - (pulled - gone)
+    gone = first.core.state.sheet.leftover
+    of_new = sheet.pulled - (pulled - gone)
     passed_over = 2 * (after[1] - 1) * world.core.limits.skips_trailing
     assert 2 * new - passed_over <= of_new <= 2 * new, "A5: all of the new data is pulled but trailing batches"
-    assert of_old == first.core.state.tally.trained
+    assert of_old == first.core.state.sheet.trained

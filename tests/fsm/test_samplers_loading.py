@@ -27,10 +27,10 @@ def test_the_built_in_samplers_are_written_against_the_same_protocols(name: str)
 def test_a_sampler_that_fits_runs_to_the_end(name: str) -> None:
     world = world_of(name, prompts=8)
     run_to_the_end(world)
-    tally = world.core.state.tally
+    sheet = world.core.state.sheet
     assert world.status == "completed"
-    assert tally.trained + tally.evicted == tally.pulled == 8
-    assert tally.evicted == 0 or name == "windowed"
+    assert sheet.trained + sheet.evicted == sheet.pulled == 8
+    assert sheet.evicted == 0 or name == "windowed"
 
 
 def test_extra_keys_go_to_the_constructor() -> None:

@@ -17,7 +17,7 @@ from fsm.errors import InvariantBroken
 from fsm.machines.admission_gate import AdmissionGate
 from fsm.machines.catalog import ALL_TABLES, TABLES
 from fsm.machines.drive import Drive, build_machine
-from fsm.machines.prompt_group import PROMPT_GROUP, TRANSFER, GroupState, Tally
+from fsm.machines.prompt_group import PROMPT_GROUP, TRANSFER, BalanceSheet, GroupState
 from fsm.machines.run import Run
 from fsm.machines.shortfall_ledger import ShortfallLedger
 from fsm.machines.source import Source
@@ -278,18 +278,18 @@ def test_a_group_s_life_moves_counts_and_keeps_the_balance_sheet(
     counts: list[int], rule: Rule[Any, Any], groups: int
 ) -> None:
     """X4: every prompt pulled stays in exactly one place, and no more move than are there."""
-    tally = Tally(*counts)._replace(pulled=sum(counts[1:11]))
+    sheet = BalanceSheet(*counts)._replace(pulled=sum(counts[1:11]))
     if rule.event == "regenerate":
         assert rule.event not in TRANSFER
         return
     [source] = rule.sources
-    there = tally[source] if source else 10**9
+    there = sheet[source] if source else 10**9
     if not 0 <= groups <= there:
         with pytest.raises(InvariantBroken, match=rule.event):
-            TRANSFER[rule.event](tally, groups)
+            TRANSFER[rule.event](sheet, groups)
         return
-    moved = TRANSFER[rule.event](tally, groups)
+    moved = TRANSFER[rule.event](sheet, groups)
     assert moved.balanced
-    assert sum(moved[1:11]) == sum(tally[1:11]) + (0 if source else groups)
+    assert sum(moved[1:11]) == sum(sheet[1:11]) + (0 if source else groups)
     if source != rule.dest:
-        assert moved[rule.dest] == tally[rule.dest] + groups
+        assert moved[rule.dest] == sheet[rule.dest] + groups

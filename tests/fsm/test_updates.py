@@ -10,21 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from fsm.machines.prompt_group import Tally
+from fsm.machines.prompt_group import BalanceSheet
 from fsm.state import NONE, GroupClass, State, starting
 from fsm.values import pages
 
 
 def test_an_update_puts_new_values_into_the_fields_named_and_keeps_the_others() -> None:
     ready = pages.of([(GroupClass(start_weight=3), 2)])
-    state = State(filtered=(((1, 2),),))._replace(ready=ready, tally=Tally(pulled=2, ready=2))
-    assert state == State(filtered=(((1, 2),),), ready=ready, tally=Tally(pulled=2, ready=2))
+    state = State(filtered=(((1, 2),),))._replace(ready=ready, sheet=BalanceSheet(pulled=2, ready=2))
+    assert state == State(filtered=(((1, 2),),), ready=ready, sheet=BalanceSheet(pulled=2, ready=2))
     assert type(state) is State
     assert state._replace() == state
 
 
 def test_none_zero_and_nothing_are_values_too() -> None:
-    assert Tally(pulled=2, ready=2)._replace(ready=0) == Tally(pulled=2)
+    assert BalanceSheet(pulled=2, ready=2)._replace(ready=0) == BalanceSheet(pulled=2)
     assert State(filtered=(((1, 2),),))._replace(filtered=()) == State()
     assert starting(GroupClass(4, 5, 6, 7, 8), NONE) == GroupClass(4, 5, NONE, 7, 8)
 
@@ -37,10 +37,10 @@ def test_an_unknown_field_is_refused() -> None:
 UPDATES = """
 from fsm.state import GroupClass, State, starting
 state = State()
-state._replace(running=(((GroupClass(), 2),),), tally=state.tally._replace(ready=2))
+state._replace(running=(((GroupClass(), 2),),), sheet=state.sheet._replace(ready=2))
 state._replace(running=(((GroupClass(), "2"),),))
-state._replace(tally="a text")
-state.tally._replace(ready="2")
+state._replace(sheet="a text")
+state.sheet._replace(ready="2")
 starting(GroupClass(), "3")
 """
 

@@ -113,7 +113,7 @@ class Watch:
             self._answered(core, event, effects)
         for effect in effects:
             self._carry(core, effect)
-        facts.spares = state.tally.spare
+        facts.spares = state.sheet.spare
         facts.admitted += sum(isinstance(move, changes.BatchAdmitted) for move in transition.changes)
         self.check(core)
         self._check_dispatch(core, transition)
@@ -194,7 +194,7 @@ class Watch:
         if had < limits.max_replacements and facts.spares:
             facts.replaced += 1
             facts.spares_to_start[place.slot] = place.target_step
-            assert core.state.tally.replaced == facts.replaced, "L2: a spare takes over the slot"
+            assert core.state.sheet.replaced == facts.replaced, "L2: a spare takes over the slot"
         else:
             self._lost(place)
 
@@ -333,19 +333,19 @@ class Watch:
         """The core's state against these books, and what holds of any state."""
         state, limits, facts = core.state, core.limits, self.facts
         check_deep(state, limits, core.book.roster)
-        tally = state.tally
+        sheet = state.sheet
         waiting = len(facts.spares_to_start)
         for place in PLACES:
             held = len(getattr(facts, place)) + (waiting if place == "in_flight" else 0)
-            assert held == getattr(tally, place), f"X4: {place}"
+            assert held == getattr(sheet, place), f"X4: {place}"
         prompts = [*core.book.roster.spares, *core.book.roster.queue]
         for place in PLACES:
             prompts += getattr(facts, place)
         assert len(set(prompts)) == len(prompts), "X4: no prompt is in two places"
-        assert len(prompts) + waiting == tally.pulled, "X4: every prompt pulled is somewhere"
+        assert len(prompts) + waiting == sheet.pulled, "X4: every prompt pulled is somewhere"
         assert state.trainer.version == facts.version == len(core.book.closed)
-        assert tally.replaced == facts.replaced
-        assert tally.filtered + tally.dropped - tally.replaced >= facts.lost
+        assert sheet.replaced == facts.replaced
+        assert sheet.filtered + sheet.dropped - sheet.replaced >= facts.lost
         assert 0 <= limits.size - state.step.selected - charged(state, facts.version) <= limits.size
         assert next_move(state, core.laws) is None, "what can be done is done"
         assert status(state) != "deadlocked", core.waits_for()
@@ -359,13 +359,13 @@ class Watch:
         assert limits.max_steps < 0 or facts.version <= limits.max_steps, "X3"
 
     def _check_losses(self, state: State, core: Core) -> None:
-        facts, limits, tally = self.facts, core.limits, state.tally
+        facts, limits, sheet = self.facts, core.limits, state.sheet
         for step in [*facts.charges, facts.version, facts.version + 1]:
             if step >= facts.version:
                 assert charged(state, step) == facts.charges[step], f"L3: the charges of step {step}"
         if not limits.closes_short:
             assert sum(facts.charges.values()) == facts.lost, "every loss is charged to one step"
-            slots = tally.queued + tally.in_flight + tally.ready + tally.selected + sum(facts.charges.values())
+            slots = sheet.queued + sheet.in_flight + sheet.ready + sheet.selected + sum(facts.charges.values())
             slots += sum(closed.selected for closed in facts.closed)
             assert slots == facts.admitted * limits.size, "X2: every admitted slot is in hand, selected or charged"
         if state.trainer.status is TrainerState.ASSEMBLING and status(state) != "completed":
@@ -374,15 +374,15 @@ class Watch:
 
     def _check_dispatch(self, core: Core, transition: AppliedEvent) -> None:
         """D1, D2."""
-        tally, limits = core.state.tally, core.limits
+        sheet, limits = core.state.sheet, core.limits
         syncing = core.state.trainer.status is TrainerState.SYNCING
         assert not syncing or not any(isinstance(effect, StartRollout) for effect in transition.effects), "D2"
         for move in transition.changes:
             if isinstance(move, changes.BatchAdmitted):
                 self._check_admitted(core, move)
         if any(isinstance(move, changes.QueueDispatched) for move in transition.changes):
-            assert tally.in_flight <= limits.max_inflight, "D1"
-            assert tally.in_flight + tally.ready <= limits.max_buffered, "D1"
+            assert sheet.in_flight <= limits.max_inflight, "D1"
+            assert sheet.in_flight + sheet.ready <= limits.max_buffered, "D1"
 
     def _check_admitted(self, core: Core, move: changes.BatchAdmitted) -> None:
         """A2, A5, D3."""

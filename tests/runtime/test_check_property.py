@@ -94,7 +94,7 @@ def test_a_state_property_is_told_with_the_state_that_breaks_it(check):
 @always("S1")
 def prop(state, laws):
     """No more than two groups are ready."""
-    return state.tally.ready <= 2
+    return state.sheet.ready <= 2
 '''
     result = check("breaking", text)
 

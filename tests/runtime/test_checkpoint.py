@@ -95,7 +95,7 @@ def test_a_run_goes_on_from_a_checkpoint_and_its_balance_adds_up(tmp_path: Path)
     assert loaded.groups.keys() == set(prompts_with_data(world))
     random_moves(world, 11, 2000)
     assert world.status == "completed"
-    assert world.core.state.tally.balanced
+    assert world.core.state.sheet.balanced
 
 
 def test_there_is_no_newest_in_an_empty_or_missing_directory(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ class Metered:
         self.now_s += finish_s
         self.it.trained(trainer_metrics(self.world.core.state.trainer.version + 1))
         self.world.step_finished()
-        self.tally_at_close = self.world.core.state.tally
+        self.tally_at_close = self.world.core.state.sheet
         self.now_s += sync_s
         self.world.weights_synced()
 
@@ -143,12 +143,12 @@ def test_one_step_by_hand() -> None:
     assert (record.kl, record.entropy, record.clip_fraction) == (0.01, 1.2, 0.05)
     assert (record.grad_norm, record.loss, record.lr) == (0.7, -0.1, 3e-4)
     assert record.gate in ("open", "closed")
-    tally = run.tally_at_close
+    sheet = run.tally_at_close
     assert (record.in_flight, record.ready, record.queued, record.spares) == (
-        tally.in_flight,
-        tally.ready,
-        tally.queued,
-        tally.spare,
+        sheet.in_flight,
+        sheet.ready,
+        sheet.queued,
+        sheet.spare,
     )
 
 
@@ -300,15 +300,15 @@ def test_over_a_run_the_records_sum_to_the_balance_sheet(sampler: str, seed: int
         if run.world.over:
             break
     records = run.it.take()
-    world, tally = run.world, run.world.core.state.tally
+    world, sheet = run.world, run.world.core.state.sheet
     assert world.status == "completed"
     found = [(record.step, record.selected, record.charged, record.short) for record in records]
     assert found == [tuple(closed) for closed in world.core.book.closed]
-    assert sum(record.selected for record in records) == tally.trained
+    assert sum(record.selected for record in records) == sheet.trained
     last = run.it._counted  # what counts under steps that never closed
     for name in ("filtered", "dropped", "replaced", "evicted", "aborted"):
         in_records = sum(getattr(record, f"{name}_prompt_groups") for record in records)
-        assert in_records + sum(counted.lost[name] for counted in last.values()) == getattr(tally, name), name
+        assert in_records + sum(counted.lost[name] for counted in last.values()) == getattr(sheet, name), name
     assert sum(record.wall_s for record in records) == pytest.approx(records[-1].time_s)
     for record in records:
         parts = record.assembling_s + record.training_s + record.finishing_s + record.syncing_s

@@ -107,13 +107,13 @@ def test_a_run_under_it_is_the_same_each_time_and_after_a_resume() -> None:
     once, again = World(config_of(), 8), World(config_of(), 8)
     assert finish(once) == finish(again)
     assert once.status == "completed"
-    assert once.core.state.tally.trained == 8
+    assert once.core.state.sheet.trained == 8
     again = World(config_of(), 8)
     again.commit(1)
     again.checkpoint()
     again.crash()
     finish(again)
-    assert (again.status, again.core.state.tally.trained) == ("completed", 8)
+    assert (again.status, again.core.state.sheet.trained) == ("completed", 8)
 
 
 def test_a_snapshot_that_lost_a_slot_is_refused_and_an_older_one_is_taken_at_its_word() -> None:

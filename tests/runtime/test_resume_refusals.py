@@ -211,10 +211,10 @@ def test_other_data_is_refused_with_both_values_and_the_way_to_accept_it(output:
 def test_other_data_that_was_asked_for_drops_what_is_not_trained(output: Path) -> None:
     point = find(output, ResumeRequest(accepts_other_data=True), OTHER_DATA)
     core: Core = restore(world_at(1).setup, point.control)
-    trained = core.state.tally.trained
+    trained = core.state.sheet.trained
     assert any(f"its {trained} trained prompts stay" in notice for notice in core.notices)
     core.apply(Begin())
-    assert core.state.tally.trained == trained
+    assert core.state.sheet.trained == trained
     assert min(core.book.roster.in_flight) >= point.control["first_prompt"] > 0
     assert point.origin.data == OTHER_DATA.data
 

@@ -32,7 +32,7 @@ def finished(sampler: str = "ready_first", **changes: Any) -> Summary:
         "accuracy_before": 0.125,
         "accuracy_after": 0.975,
         "closed": closed_steps(world.core),
-        "balance": world.core.state.tally.as_counts(),
+        "balance": world.core.state.sheet.as_counts(),
         "rl_s": 80.0,
         "trace": Path("runs/a/trace.jsonl"),
     }

@@ -122,9 +122,9 @@ def test_a_checkpoint_that_forgets_the_pool_breaks_what_a_resume_keeps():
     run = laws("ready_first", 1, 1, 1, "replace", 3)
 
     def forgets(state, under):
-        tally = state.tally
-        forgotten = tally._replace(spare=0, pulled=tally.pulled - tally.spare)
-        return CORE.resume(state._replace(pool=SparePool(), tally=forgotten), under)
+        sheet = state.sheet
+        forgotten = sheet._replace(spare=0, pulled=sheet.pulled - sheet.spare)
+        return CORE.resume(state._replace(pool=SparePool(), sheet=forgotten), under)
 
     result = explore(run, WorldOptions(), properties_of(run), model=CORE._replace(resume=forgets))
 

@@ -57,7 +57,7 @@ def test_a_step_that_lost_a_group_uncharged_closes_by_no_continuation() -> None:
     found = outlook(state, laws, {}, 10_000)
     assert found.closes is False
     assert found.dead_end is not None
-    assert found.dead_end.tally.in_flight == 0
+    assert found.dead_end.sheet.in_flight == 0
     assert pages.get(found.dead_end.ready, GroupClass(target_step=0, start_weight=0), 0) == 1
 
 

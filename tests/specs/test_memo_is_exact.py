@@ -11,7 +11,7 @@ import pytest
 from small_runs import laws
 
 from fsm import state as state_module
-from fsm.machines.prompt_group import TRANSFER, Tally
+from fsm.machines.prompt_group import TRANSFER, BalanceSheet
 from fsm.rules import on_event, own_moves
 from fsm.state import NONE, GroupClass, Queue, State, View
 from fsm.values import pages
@@ -142,40 +142,40 @@ def test_groups_that_run_may_be_put_in_another_place():
     assert parts.unpack(key & kept | bits) == State(running=running, ready=pages.add(running, GROUP, 1))
 
 
-HANDS = Tally(pulled=9, spare=1, queued=2, in_flight=3, ready=2, selected=1)
+HANDS = BalanceSheet(pulled=9, spare=1, queued=2, in_flight=3, ready=2, selected=1)
 
 
 def columns_read(reading):
-    return {name.removeprefix("tally.") for name, part in zip(NAMES, PART, strict=True) if reading.mask & part}
+    return {name.removeprefix("sheet.") for name, part in zip(NAMES, PART, strict=True) if reading.mask & part}
 
 
 def changed(change):
     """What is read of the sheet HANDS by a change of it, and the sheet that its key becomes."""
     parts = Parts()
     reading = Reading(parts)
-    key = parts.pack(State(tally=HANDS))
+    key = parts.pack(State(sheet=HANDS))
     state = reading.open(key)
-    kept, bits = written(state._replace(tally=change(state.tally)), reading)
-    return columns_read(reading), parts.unpack(key & kept | bits).tally
+    kept, bits = written(state._replace(sheet=change(state.sheet)), reading)
+    return columns_read(reading), parts.unpack(key & kept | bits).sheet
 
 
 def test_a_move_on_the_balance_sheet_reads_and_writes_its_two_columns_alone():
-    read, sheet = changed(lambda tally: TRANSFER["commit"](tally, 2))
+    read, sheet = changed(lambda sheet: TRANSFER["commit"](sheet, 2))
 
     assert read == {"in_flight", "ready"}
     assert sheet == HANDS._replace(in_flight=1, ready=4)
 
 
 def test_prompts_are_pulled_without_a_look_at_how_many_were():
-    read, sheet = changed(lambda tally: TRANSFER["hold_back"](TRANSFER["admit"](tally, 4), 3))
+    read, sheet = changed(lambda sheet: TRANSFER["hold_back"](TRANSFER["admit"](sheet, 4), 3))
 
     assert read == {"queued", "spare"}
     assert sheet == HANDS._replace(pulled=16, queued=6, spare=4)
 
 
-@pytest.mark.parametrize("column", Tally._fields)
+@pytest.mark.parametrize("column", BalanceSheet._fields)
 def test_a_column_that_is_changed_alone_is_what_it_is_changed_to(column):
-    _, sheet = changed(lambda tally: tally._replace(**{column: 5}))
+    _, sheet = changed(lambda sheet: sheet._replace(**{column: 5}))
 
     assert sheet == HANDS._replace(**{column: 5})
 
@@ -187,11 +187,11 @@ def looked_at_both(look):
     """What is read of a sheet and of one after it, in which two columns changed, and what that gives."""
     parts = Parts()
     first, second = Reading(parts), Reading(parts)
-    before, after = (parts.pack(State(tally=sheet)) for sheet in (HANDS, AFTER))
+    before, after = (parts.pack(State(sheet=sheet)) for sheet in (HANDS, AFTER))
     changed = sum(1 << bit for bit, part in enumerate(SHEET_PARTS) if (before ^ after) & PART[part])
     state = second_of(first, second, changed)
     second.open(after)
-    seen = look(first.open(before).tally, state.tally)
+    seen = look(first.open(before).sheet, state.sheet)
     return columns_read(first), columns_read(second), seen
 
 
@@ -215,7 +215,7 @@ def test_two_sheets_are_what_they_are_however_they_are_looked_at(look):
 
 def test_the_canonical_bits_are_the_canonical_state():
     parts = Parts()
-    state = State(tally=HANDS._replace(pulled=21, trained=7, dropped=5, replaced=4))
+    state = State(sheet=HANDS._replace(pulled=21, trained=7, dropped=5, replaced=4))
 
     assert parts.pack(state) & CANONICAL == parts.pack(canonical(state))
 
@@ -223,21 +223,21 @@ def test_the_canonical_bits_are_the_canonical_state():
 def test_a_value_that_nobody_has_looked_at_cannot_be_kept():
     parts = Parts()
     reading = Reading(parts)
-    reading.open(parts.pack(State(tally=HANDS)))
-    unread = reading.state.tally[Tally._fields.index("ready")]
+    reading.open(parts.pack(State(sheet=HANDS)))
+    unread = reading.state.sheet[BalanceSheet._fields.index("ready")]
 
     with pytest.raises(TypeError, match="unhashable"):
         parts.bits(0, unread)
 
 
 def test_a_column_may_be_put_in_the_place_of_another():
-    read, sheet = changed(lambda tally: tally._replace(ready=tally[Tally._fields.index("queued")]))
+    read, sheet = changed(lambda sheet: sheet._replace(ready=sheet[BalanceSheet._fields.index("queued")]))
 
     assert "queued" in read
     assert sheet == HANDS._replace(ready=HANDS.queued)
 
 
-WHOLE = State(running=pages.of([(OTHER, 2)]), tally=HANDS)
+WHOLE = State(running=pages.of([(OTHER, 2)]), sheet=HANDS)
 
 
 @pytest.mark.parametrize(
@@ -272,12 +272,12 @@ def test_a_traced_state_stays_one_through_updates_and_knows_what_was_left_alone(
     key = parts.pack(WHOLE)
 
     state = reading.open(key)._replace(queue=Queue(groups=3))
-    state = state._replace(tally=state.tally._replace(selected=4), ready=WHOLE.running)
+    state = state._replace(sheet=state.sheet._replace(selected=4), ready=WHOLE.running)
 
     assert state.queue.groups == 3
     assert not reading.mask
     kept, bits = written(state, reading)
-    expected = WHOLE._replace(queue=Queue(groups=3), tally=HANDS._replace(selected=4), ready=WHOLE.running)
+    expected = WHOLE._replace(queue=Queue(groups=3), sheet=HANDS._replace(selected=4), ready=WHOLE.running)
     assert parts.unpack(key & kept | bits) == expected
 
 
@@ -285,7 +285,7 @@ def test_a_plain_state_may_take_the_place_of_a_traced_one():
     parts = Parts()
     reading = Reading(parts)
     reading.open(parts.pack(WHOLE))
-    other = State(queue=Queue(groups=2), tally=Tally(pulled=2, queued=2))
+    other = State(queue=Queue(groups=2), sheet=BalanceSheet(pulled=2, queued=2))
 
     kept, bits = written(other, reading)
 
@@ -293,7 +293,9 @@ def test_a_plain_state_may_take_the_place_of_a_traced_one():
 
 
 def test_nothing_of_the_core_is_replaced_while_it_is_explored():
-    owners = [vars(owner) for owner in (State, Tally, View, GroupClass, pages, on_event, own_moves, state_module)]
+    owners = [
+        vars(owner) for owner in (State, BalanceSheet, View, GroupClass, pages, on_event, own_moves, state_module)
+    ]
     plain = [dict(owner) for owner in owners]
 
     def same(*_):

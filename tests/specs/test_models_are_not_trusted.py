@@ -49,8 +49,8 @@ def under(sampler):
 def test_own_moves_that_change_something_and_do_not_say_so_are_judged():
     def settle(state, run):
         moved, done = own_moves.settle(state, run)
-        silent = moved.tally.ready == 1 and not done and not is_over(moved)
-        return (moved._replace(tally=moved.tally._replace(trained=1)) if silent else moved), done
+        silent = moved.sheet.ready == 1 and not done and not is_over(moved)
+        return (moved._replace(sheet=moved.sheet._replace(trained=1)) if silent else moved), done
 
     assert verdict(explored(model=CORE._replace(settle=settle))) == (VIOLATED, "sheet", 2)
 
@@ -78,7 +78,7 @@ def test_an_answer_of_an_attempt_that_there_is_not_is_refused_with_that_answer()
 @pytest.mark.parametrize("ready", [0, 1])
 def test_a_model_that_fails_to_say_what_may_come_is_refused_in_that_state(ready):
     def fails(state, run, world):
-        if state.tally.ready == ready:
+        if state.sheet.ready == ready:
             raise KeyError("nobody knows")
         yield from possible(state, run, world)
 
@@ -92,7 +92,7 @@ def test_a_model_that_fails_to_say_what_may_come_is_refused_in_that_state(ready)
 @pytest.mark.parametrize("kind", ["always", "edges"])
 def test_a_property_that_fails_is_no_verdict(ready, kind):
     def holds(state):
-        if state.tally.ready == ready:
+        if state.sheet.ready == ready:
             raise ValueError("nobody knows")
         return True
 
@@ -172,11 +172,11 @@ def test_an_attempt_that_ends_with_more_than_itself_is_judged_by_all_that_it_cha
 
     def pulls(state, run, given):
         moved, done = CORE.answer(state, run, given)
-        more = moved._replace(tally=moved.tally._replace(pulled=moved.tally.pulled + 1))
+        more = moved._replace(sheet=moved.sheet._replace(pulled=moved.sheet.pulled + 1))
         return (more if given.name in ends else moved), done
 
     def refuses(state, run, given):
-        if given.name in ends and state.tally.ready:
+        if given.name in ends and state.sheet.ready:
             raise ValueError("no")
         return CORE.answer(state, run, given)
 

@@ -61,8 +61,8 @@ def broken_by(**functions):
 def test_a_state_property_breaks_where_the_plain_search_finds_it_broken():
     def miscounts(state, run, given):
         moved, done = CORE.answer(state, run, given)
-        sheet = moved.tally
-        return (moved._replace(tally=sheet._replace(ready=sheet.ready + 1)) if sheet.ready == 2 else moved), done
+        sheet = moved.sheet
+        return (moved._replace(sheet=sheet._replace(ready=sheet.ready + 1)) if sheet.ready == 2 else moved), done
 
     assert broken_by(answer=miscounts) is not None
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from fsm.config.parse import floor_groups
 from fsm.config.values import backoff_s
 from fsm.machines.admission_gate import AdmissionGate, GateContext, may_admit, within_window
-from fsm.machines.prompt_group import PROMPT_GROUP, TRANSFER, GroupState, Tally
+from fsm.machines.prompt_group import PROMPT_GROUP, TRANSFER, BalanceSheet, GroupState
 from fsm.machines.shortfall_ledger import SHORTFALL_LEDGER, LedgerContext, LedgerState, ShortfallLedger, ledger_holds
 from fsm.machines.source import Source, SourceContext, advance, left_in_epoch, pullable
 from fsm.machines.spare_pool import PoolState, status_of
@@ -217,24 +217,24 @@ def _has_place(find: Function, chosen: int, size: int, floor: int, *losses: int)
 # The balance sheet: X4
 
 
-def adds_up(tally: Tally) -> bool:
-    """The same as `Tally.balanced`, written without `min`, whose paths are too many for a solver."""
-    return all(groups >= 0 for groups in tally) and tally.pulled == sum(tally[1:11])
+def adds_up(sheet: BalanceSheet) -> bool:
+    """The same as `BalanceSheet.balanced`, written without `min`, whose paths are too many for a solver."""
+    return all(groups >= 0 for groups in sheet) and sheet.pulled == sum(sheet[1:11])
 
 
 def _may_move(source: GroupState, groups: int, *columns: int) -> bool:
-    tally = Tally(*columns)
-    return groups >= 0 and (source is GroupState.DATA or groups <= tally[source]) and adds_up(tally)
+    sheet = BalanceSheet(*columns)
+    return groups >= 0 and (source is GroupState.DATA or groups <= sheet[source]) and adds_up(sheet)
 
 
 def _stays_balanced(move: Function, groups: int, *columns: int) -> bool:
-    return adds_up(move(Tally(*columns), groups))
+    return adds_up(move(BalanceSheet(*columns), groups))
 
 
-def _gives_one_more(move: Function, dest: GroupState, tally: Tally, groups: int) -> Tally:
-    columns = list(move(tally, groups))
+def _gives_one_more(move: Function, dest: GroupState, sheet: BalanceSheet, groups: int) -> BalanceSheet:
+    columns = list(move(sheet, groups))
     columns[dest] += 1
-    return Tally._make(columns)
+    return BalanceSheet._make(columns)
 
 
 CONTRACTS: tuple[Contract, ...] = (
@@ -291,8 +291,8 @@ def _balance() -> Iterator[Contract]:
         if rule.event in TRANSFER:
             move = TRANSFER[rule.event]
             yield Contract(
-                f"Tally after {rule.event}", "every prompt pulled is in exactly one place", "X4",
-                " ".join(("groups_moved", *Tally._fields)),
+                f"BalanceSheet after {rule.event}", "every prompt pulled is in exactly one place", "X4",
+                " ".join(("groups_moved", *BalanceSheet._fields)),
                 partial(_may_move, GroupState(rule.sources[0])), _stays_balanced,
                 move, "one group more arrives than leaves", partial(_gives_one_more, move, GroupState(rule.dest)),
             )  # fmt: skip

@@ -282,18 +282,18 @@ LOSSES = (
 
 
 def _exhaust_with_spares(state: State, laws: Laws) -> Made | None:
-    if state.tally.in_flight:
+    if state.sheet.in_flight:
         return None
-    made = exhaust(state._replace(tally=state.tally._replace(spare=0), pool=state.pool._replace(spares=0)), laws)
-    return None if made is None else (made[0]._replace(tally=state.tally, pool=state.pool), made[1])
+    made = exhaust(state._replace(sheet=state.sheet._replace(spare=0), pool=state.pool._replace(spares=0)), laws)
+    return None if made is None else (made[0]._replace(sheet=state.sheet, pool=state.pool), made[1])
 
 
 def _admit_beside_flight(state: State, laws: Laws) -> Made | None:
     """P2 without its premise that nothing is in flight."""
-    made = admit(state._replace(tally=state.tally._replace(in_flight=0)), laws)
+    made = admit(state._replace(sheet=state.sheet._replace(in_flight=0)), laws)
     if made is None:
         return None
-    return made[0]._replace(tally=made[0].tally._replace(in_flight=state.tally.in_flight)), made[1]
+    return made[0]._replace(sheet=made[0].sheet._replace(in_flight=state.sheet.in_flight)), made[1]
 
 
 def _refill_at_the_reserve(state: State, laws: Laws) -> Made | None:
@@ -336,8 +336,8 @@ POOL_AND_ENDS = (
 
 def _taken_for_trained(state: State) -> State:
     """What was selected into the open step counts as trained."""
-    tally = TRANSFER["train"](state.tally, state.tally.selected)
-    return state._replace(chunk=(), accumulated=(), tally=tally)
+    sheet = TRANSFER["train"](state.sheet, state.sheet.selected)
+    return state._replace(chunk=(), accumulated=(), sheet=sheet)
 
 
 def _under_old_weights(state: State, laws: Laws) -> Done:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fsm.machines.prompt_group import TRANSFER, Tally
+from fsm.machines.prompt_group import TRANSFER, BalanceSheet
 from fsm.machines.shortfall_ledger import ShortfallLedger
 from fsm.machines.source import SourceState
 from fsm.machines.spare_pool import SparePool
@@ -52,10 +52,10 @@ def _charged_to_the_trainers_step(state: State, laws: Laws, _: GroupClass) -> Do
 _drop = TRANSFER["drop"]
 
 
-def _keeps_the_permit(tally: Tally, groups: int) -> Tally:
+def _keeps_the_permit(sheet: BalanceSheet, groups: int) -> BalanceSheet:
     """The group stays in the column that its permit is counted by."""
-    _drop(tally, groups)
-    return tally
+    _drop(sheet, groups)
+    return sheet
 
 
 class _Unstamping(WeightFifo):
@@ -82,8 +82,8 @@ def _start_stamped(state: State, laws: Laws) -> Made | None:
 
 def _exhausted_early(state: State, laws: Laws) -> Made | None:
     """As soon as nothing is queued, whatever is in flight."""
-    tally = state.tally
-    if state.source.status is not SourceState.DRAINING_SPARES or tally.queued or tally.spare >= laws.limits.size:
+    sheet = state.sheet
+    if state.source.status is not SourceState.DRAINING_SPARES or sheet.queued or sheet.spare >= laws.limits.size:
         return None
     return state._replace(source=with_status(state.source, SourceState.EXHAUSTED)), changes.SourceExhausted()
 
@@ -104,13 +104,13 @@ def _late_applied(state: State, laws: Laws, given: Answer) -> Done:
 
 
 def _without_pool(state: State) -> State:
-    tally = state.tally
-    return state._replace(pool=SparePool(), tally=tally._replace(spare=0, pulled=tally.pulled - tally.spare))
+    sheet = state.sheet
+    return state._replace(pool=SparePool(), sheet=sheet._replace(spare=0, pulled=sheet.pulled - sheet.spare))
 
 
 def _without_flight(state: State) -> State:
-    tally = state.tally._replace(in_flight=0, pulled=state.tally.pulled - state.tally.in_flight)
-    return state._replace(running=(), waiting=(), backing_off=(), tally=tally)
+    sheet = state.sheet._replace(in_flight=0, pulled=state.sheet.pulled - state.sheet.in_flight)
+    return state._replace(running=(), waiting=(), backing_off=(), sheet=sheet)
 
 
 _TO_NO_STEP = Swap(losses, "ask_charge", lambda *_: None)

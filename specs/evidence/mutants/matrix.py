@@ -9,7 +9,7 @@ from typing import NamedTuple
 from unittest.mock import patch
 
 from fsm.errors import InvariantBroken
-from fsm.machines.prompt_group import PROMPT_GROUP, TRANSFER, Tally
+from fsm.machines.prompt_group import PROMPT_GROUP, TRANSFER, BalanceSheet
 from fsm.machines.table import C, Table, V, fire
 from fsm.rules import on_event
 from specs.checker.explore import HOLDS, UNDETERMINED, VIOLATED, explore
@@ -25,7 +25,7 @@ from specs.properties.kinds import DEADLOCK, REFUSED, Properties
 BOUNDS = Bounds(states=6_000)
 """Three times as many states as the core has in any scope: a mutant that has more is undetermined there."""
 
-Mover = Callable[[Tally, int], Tally]
+Mover = Callable[[BalanceSheet, int], BalanceSheet]
 
 
 class Killed(NamedTuple):
@@ -95,10 +95,10 @@ def _covered(scope: SmallRun) -> Coverage:
 
 
 def _noting_mover(coverage: Coverage, event: str, rule_name: str, mover: Mover) -> Mover:
-    def move(tally: Tally, groups: int) -> Tally:
+    def move(sheet: BalanceSheet, groups: int) -> BalanceSheet:
         coverage.fired[PROMPT_GROUP.name, event] += 1
         try:
-            moved = mover(tally, groups)
+            moved = mover(sheet, groups)
         except InvariantBroken:
             coverage.decides[PROMPT_GROUP.name, rule_name, 0] += 1
             raise

@@ -15,7 +15,7 @@ from typing import Any
 
 from fsm.errors import InvariantBroken
 from fsm.machines.catalog import TABLES
-from fsm.machines.prompt_group import PROMPT_GROUP, TRANSFER, GroupState, Tally
+from fsm.machines.prompt_group import PROMPT_GROUP, TRANSFER, BalanceSheet, GroupState
 from fsm.machines.table import Fairness, Rule, Table, unchanged
 from fsm.rules import on_event
 from fsm.rules.laws import Laws
@@ -24,7 +24,7 @@ from specs.model import FAIRNESS, with_tables
 
 AnyRule = Rule[Any, Any]
 Guard = Callable[[Any, Any], bool]
-Mover = Callable[[Tally, int], Tally]
+Mover = Callable[[BalanceSheet, int], BalanceSheet]
 Differs = Callable[[Coverage], bool]
 
 
@@ -77,13 +77,13 @@ def _with_table(table: Table[Any, Any], laws: Laws) -> Laws:
 
 
 def _unguarded(rule: AnyRule) -> Mover:
-    takes, gives = (Tally._fields[GroupState(place)] for place in (rule.sources[0], rule.dest))
+    takes, gives = (BalanceSheet._fields[GroupState(place)] for place in (rule.sources[0], rule.dest))
     sign = 1 if rule.sources[0] is GroupState.DATA else -1
 
-    def move(tally: Tally, groups: int) -> Tally:
+    def move(sheet: BalanceSheet, groups: int) -> BalanceSheet:
         if takes == gives:
-            return tally
-        return tally._replace(**{takes: tally._asdict()[takes] + sign * groups, gives: tally._asdict()[gives] + groups})
+            return sheet
+        return sheet._replace(**{takes: sheet._asdict()[takes] + sign * groups, gives: sheet._asdict()[gives] + groups})
 
     return move
 
@@ -92,27 +92,27 @@ def _contrary(rule: AnyRule, mover: Mover) -> Mover:
     """Moves where the real one refuses, and refuses where it moves."""
     unguarded, refusing = _unguarded(rule), _refusing(rule)
 
-    def move(tally: Tally, groups: int) -> Tally:
+    def move(sheet: BalanceSheet, groups: int) -> BalanceSheet:
         try:
-            mover(tally, groups)
+            mover(sheet, groups)
         except InvariantBroken:
-            return unguarded(tally, groups)
-        return refusing(tally, groups)
+            return unguarded(sheet, groups)
+        return refusing(sheet, groups)
 
     return move
 
 
 def _frozen(mover: Mover) -> Mover:
-    def move(tally: Tally, groups: int) -> Tally:
-        mover(tally, groups)
-        return tally
+    def move(sheet: BalanceSheet, groups: int) -> BalanceSheet:
+        mover(sheet, groups)
+        return sheet
 
     return move
 
 
 def _refusing(rule: AnyRule) -> Mover:
-    def move(tally: Tally, groups: int) -> Tally:
-        raise InvariantBroken(f"PromptGroup refuses {rule.event} of {groups} groups: {tally}")
+    def move(sheet: BalanceSheet, groups: int) -> BalanceSheet:
+        raise InvariantBroken(f"PromptGroup refuses {rule.event} of {groups} groups: {sheet}")
 
     return move
 

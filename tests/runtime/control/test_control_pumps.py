@@ -55,7 +55,7 @@ def test_a_run_ends_by_itself_and_trains_every_prompt_once(sampler: str) -> None
     assert run.trainer.steps == list(range(10))
     assert run.fleet.loaded == list(range(1, 11))
     assert [closed.selected for closed in run.recorder.closes] == [N] * 10
-    assert run.core.state.tally.balanced
+    assert run.core.state.sheet.balanced
     assert len(run.rows) == 0
     assert len(run.trainer.deleted) == 9 * N, "a step's data is deleted with the chunk that follows"
     assert not run.plane.deleted
@@ -138,11 +138,11 @@ def test_flat_groups_are_filtered_replaced_and_never_trained() -> None:
 
     run = asyncio.run(scenario())
     assert not [prompt for prompt in trained(run) if prompt % 3 == 0]
-    tally = run.core.state.tally
-    assert tally.filtered > 0
-    assert tally.replaced > 0
-    assert tally.balanced
-    assert len(run.rows) <= tally.leftover
+    sheet = run.core.state.sheet
+    assert sheet.filtered > 0
+    assert sheet.replaced > 0
+    assert sheet.balanced
+    assert len(run.rows) <= sheet.leftover
 
 
 def test_an_infra_failure_backs_off_and_is_tried_again() -> None:
@@ -241,7 +241,7 @@ def test_an_unreadable_group_leaves_the_step_and_the_rest_is_trained() -> None:
 
     run = asyncio.run(scenario())
     assert [(closed.selected, closed.charged) for closed in run.recorder.closes] == [(N - 1, 1), (N, 0)]
-    assert run.core.state.tally.dropped == 1
+    assert run.core.state.sheet.dropped == 1
     assert len(run.rows) == 0
 
 
@@ -378,10 +378,10 @@ def test_windowed_clears_the_rows_of_what_it_evicts() -> None:
         return run
 
     run = asyncio.run(scenario())
-    assert run.core.state.tally.balanced
+    assert run.core.state.sheet.balanced
     evicted = [e for t in run.transitions for e in t.effects if isinstance(e, ClearRows) and e.why == "evicted"]
-    assert sum(len(effect.prompts) for effect in evicted) == run.core.state.tally.evicted
-    assert len(run.rows) == run.core.state.tally.ready
+    assert sum(len(effect.prompts) for effect in evicted) == run.core.state.sheet.evicted
+    assert len(run.rows) == run.core.state.sheet.ready
 
 
 def test_a_step_without_a_trained_token_is_told_and_closes_like_any_other() -> None:

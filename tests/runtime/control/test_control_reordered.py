@@ -134,7 +134,7 @@ async def run_reordered(
 def check(run: Run) -> None:
     trained = [prompt for _, prompts in run.trainer.chunks for prompt in prompts]
     assert Counter(trained) == Counter(range(N * STEPS))
-    assert run.core.state.tally.balanced
+    assert run.core.state.sheet.balanced
 
 
 @given(seed=st.integers(0, 2**32), workers=st.integers(1, 2))
@@ -162,7 +162,7 @@ def test_rollouts_that_are_aborted_among_reordered_calls_end_and_nothing_is_trai
     run = asyncio.run(run_reordered(seed, 2, deaths, 0, "{name: windowed, max_staleness_versions: 0}"))
     trained = [prompt for _, prompts in run.trainer.chunks for prompt in prompts]
     assert len(trained) == len(set(trained))
-    assert run.core.state.tally.balanced
+    assert run.core.state.sheet.balanced
 
 
 def test_calls_that_have_waited_for_a_worker_are_sent_before_those_that_find_it_there() -> None:

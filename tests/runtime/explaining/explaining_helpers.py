@@ -142,12 +142,12 @@ def recorded(path: Path, config: RunConfig, drive: Drive, num_prompts: int = 64)
 def restamped(state: State, laws: Laws, group_class: GroupClass) -> tuple[State, list[changes.Change]]:
     """A replacement that is stamped with the version at its own attempt."""
     spare = GroupClass(NONE, state.trainer.version, NONE, group_class.replacements + 1, 0)
-    tally = TRANSFER["replace"](state.tally, 1)
+    sheet = TRANSFER["replace"](state.sheet, 1)
     return (
         state._replace(
             pool=laws.fire(SPARE_POOL, "draw", state.pool, pool_context(state, laws, 1)),
             waiting=pages.add(state.waiting, spare, 1),
-            tally=tally._replace(replaced=tally.replaced + 1),
+            sheet=sheet._replace(replaced=sheet.replaced + 1),
         ),
         [changes.GroupReplaced(spare)],
     )

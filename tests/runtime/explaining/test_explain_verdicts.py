@@ -45,7 +45,7 @@ def test_a_weight_fifo_bucket_two_short_is_a_deadlock_whose_root_is_the_bucket(p
         explanation = recorded(path, config, drive)
     state = explanation.situation.state
     assert explanation.verdict is RunVerdict.DEADLOCKED
-    assert (state.tally.ready, state.tally.in_flight, state.pool.spares > 0) == (16, 0, True)
+    assert (state.sheet.ready, state.sheet.in_flight, state.pool.spares > 0) == (16, 0, True)
     assert "the oldest bucket, 0, can't be filled any more: 6 of 8" in explanation.root
     assert "nothing queued or in flight for it" in explanation.root
     assert any("6 of 16 ready groups are eligible, 8 are needed" in line for line in explanation.proof)

@@ -104,7 +104,7 @@ def test_a_flow_goes_from_every_trained_group_to_the_step_that_trained_it(tmp_pa
     for event in events:
         if event["ph"] in "stf":
             flows[event["id"]].append(event)
-    assert len(flows) == core.state.tally.trained
+    assert len(flows) == core.state.sheet.trained
     trained = {
         row["prompt"]: row["step"]
         for row in rows_of(collected(path).attempts.rows)
@@ -124,10 +124,10 @@ def test_a_flow_goes_from_every_trained_group_to_the_step_that_trained_it(tmp_pa
 def test_counters_end_where_the_core_ended(tmp_path: Path) -> None:
     core = wandered(tmp_path / "trace.jsonl", "in_order", seed=5, moves=60)
     last = {event["name"]: event["args"]["value"] for event in exported(tmp_path / "trace.jsonl") if event["ph"] == "C"}
-    tally = core.state.tally
+    sheet = core.state.sheet
     assert last.keys() == COUNTERS.keys()
     counted = [last[name] for name in ("in flight", "ready", "pool", "queued")]
-    assert counted == [tally.in_flight, tally.ready, tally.spare, tally.queued]
+    assert counted == [sheet.in_flight, sheet.ready, sheet.spare, sheet.queued]
 
 
 def test_hostile_content_is_text_in_events_too(tmp_path: Path) -> None:

@@ -38,8 +38,8 @@ PLACES = [state for state in GroupState if state is not GroupState.DATA]
 def test_the_balance_sheet_is_that_of_the_core(tmp_path: Path, sampler: str, seed: int) -> None:
     """X4"""
     core = wandered(tmp_path / "trace.jsonl", sampler, seed=seed, moves=60 * seed)
-    tally = core.state.tally._asdict()
-    assert collected(tmp_path / "trace.jsonl").counters.tally() == tally
+    sheet = core.state.sheet._asdict()
+    assert collected(tmp_path / "trace.jsonl").counters.sheet() == sheet
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
@@ -52,7 +52,7 @@ def test_counters_are_those_of_every_snapshot(tmp_path: Path, sampler: str) -> N
             counters.transition(0, record.transition.changes)
         elif isinstance(record, SnapshotRecord):
             state = record.snapshot["state"]
-            assert list(counters.tally().values()) == state["tally"]
+            assert list(counters.sheet().values()) == state["tally"]
             assert [int(not counters.gate_open), counters.dispatch_index] == state["gate"]
             snapshots += 1
     assert snapshots > 5
@@ -64,11 +64,11 @@ def test_groups_are_where_the_core_has_them(tmp_path: Path, sampler: str, moves:
     core = wandered(tmp_path / "trace.jsonl", sampler, seed=5, moves=moves)
     told = collected(tmp_path / "trace.jsonl")
     states = Counter(told.attempts.rows["state"])
-    roster, tally = core.book.roster, core.state.tally
+    roster, sheet = core.book.roster, core.state.sheet
     waiting = len(roster.waiting) + len(roster.backing_off)
-    assert states[GroupState.IN_FLIGHT] == tally.in_flight - waiting
+    assert states[GroupState.IN_FLIGHT] == sheet.in_flight - waiting
     for state in PLACES[3:]:
-        assert states[state] == tally[state], state.name
+        assert states[state] == sheet[state], state.name
     failed = states[RETRIED] + states[GroupState.DROPPED]
     assert failed == sum(1 for row in rows_of(told.attempts.rows) if row["error"] != NOT_YET)
 
@@ -84,7 +84,7 @@ def test_steps_are_made_up_as_the_core_s_book_says(tmp_path: Path, sampler: str)
         assert sum(row[f"staleness_{versions}"] for versions in range(STALENESS_SHOWN)) == row["selected"]
         assert row["begun"] <= row["finishing"] <= row["closed"] <= row["synced"]
     for name in ("filtered", "replaced", "dropped", "evicted", "aborted"):
-        assert sum(row[name] for row in steps) == core.state.tally._asdict()[name]
+        assert sum(row[name] for row in steps) == core.state.sheet._asdict()[name]
 
 
 def test_losses_of_a_step_that_is_open_count_under_it(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_a_dump_without_its_beginning_is_put_right_by_its_snapshot(tmp_path: Pat
         ring = trace.dump()
     told = collected(ring)
     assert told.first_seq > 0
-    assert told.counters.tally() == world.core.state.tally._asdict()
+    assert told.counters.sheet() == world.core.state.sheet._asdict()
     assert told.counters.dispatch_index == world.core.state.gate.dispatch_index
     running = {row["dispatch"] for row in rows_of(told.attempts.rows) if row["state"] == GroupState.IN_FLIGHT}
     roster = world.core.book.roster
@@ -198,12 +198,12 @@ def test_a_resumed_run_begins_with_what_it_was_restored_from(tmp_path: Path, sam
         world._open()
         random_moves(world, 3, 10_000)
     told = collected(tmp_path / "trace-1.jsonl")
-    assert told.counters.tally() == core.state.tally._asdict()
+    assert told.counters.sheet() == core.state.sheet._asdict()
     closed = [row["step"] for row in rows_of(told.steps) if row["closed"] != NOT_YET]
     assert closed == [step.step for step in core.book.closed[len(saved["closed"]) :]]
     states = Counter(told.attempts.rows["state"])
     trained_before = saved["state"]["tally"][6]
-    assert states[GroupState.TRAINED] == core.state.tally.trained - trained_before
+    assert states[GroupState.TRAINED] == core.state.sheet.trained - trained_before
 
 
 def test_a_torn_line_is_left_out(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fsm.machines.admission_gate import within_window
-from fsm.machines.prompt_group import Tally
+from fsm.machines.prompt_group import BalanceSheet
 from fsm.machines.spare_pool import PoolState, status_of
 from fsm.machines.step_assembly import want
 from specs.evidence.contracts.functions import adds_up
@@ -47,10 +47,10 @@ def test_a_pool_is_refilled_exactly_below_its_reserve(spares: int, reserve: int,
 @given(st.lists(st.integers(-1, 4), min_size=12, max_size=12), st.booleans())
 def test_the_balance_that_is_proven_is_the_one_that_the_core_asserts(columns: list[int], is_even: bool) -> None:
     """X4."""
-    tally = Tally(*columns)
+    sheet = BalanceSheet(*columns)
     if is_even:
-        tally = tally._replace(pulled=sum(columns[1:11]))
-    assert adds_up(tally) == tally.balanced
+        sheet = sheet._replace(pulled=sum(columns[1:11]))
+    assert adds_up(sheet) == sheet.balanced
 
 
 @pytest.mark.parametrize("wanted", [123_456_789, -987_654_321])
