@@ -1,7 +1,7 @@
 """What must hold of every run, as named public objects. Start with `kinds`; `catalog` says which are checked where.
 
     kinds           what a property is, and the decorators that make one of a function
-    sampler_facts   what the rules say of each built-in sampler, for the properties that depend on it
+    sampler_facts   what the rules say of a sampler, from what it promises
     states          of every state
     edges_of_groups of every transition: a group's way into a step (admission, dispatch, selection, eviction, the pool)
     edges_of_steps  of every transition: losses, steps, ends and resumes; and what must happen in the end

@@ -16,11 +16,11 @@ from fsm.state import NONE, GroupClass, Limits, charged, starting
 from fsm.values import pages
 from specs.properties.kinds import Edge, Transition, edge
 from specs.properties.sampler_facts import (
+    bound_beyond_which_groups_go,
     eligible_classes,
+    may_be_stamped,
     may_lead_to,
     oldest_bucket,
-    oldest_kept,
-    stamp_of,
 )
 
 
@@ -49,7 +49,7 @@ def admission(transition: Transition, laws: Laws) -> bool:
             index += 1
             whole = change.groups == limits.size or (change.groups < limits.size and limits.closes_short == 1)
             in_turn = queued == 0 and whole and may_lead_to(laws, version, index)
-            if not in_turn or stamp_of(laws, version, index) not in (None, (change.target_step, change.bucket)):
+            if not in_turn or not may_be_stamped(laws, version, index, change.target_step, change.bucket):
                 return False
             queued = change.groups
     return laws.is_custom or index == transition.after.gate.dispatch_index
@@ -178,8 +178,8 @@ def eligible(transition: Transition, laws: Laws) -> bool:
                 return False
             if selects_from is Eligible.OLDEST_BUCKET and oldest is not None and oldest < group_class.bucket:
                 return False
-            staleness = change.step - group_class.start_weight
-            if selects_from is Eligible.FRESH and bound is not None and not 0 <= staleness <= bound:
+            age = change.step - group_class.start_weight
+            if selects_from is Eligible.FRESH and bound is not None and not 0 <= age <= bound:
                 return False
     return True
 
@@ -187,10 +187,10 @@ def eligible(transition: Transition, laws: Laws) -> bool:
 @edge("S3")
 def order(transition: Transition, laws: Laws) -> bool:
     """Selection is in order of dispatch, or the freshest first."""
-    selects_from, order = laws.promises.selects_from, laws.promises.selection_order
-    if order is None:
+    selects_from, promised = laws.promises.selects_from, laws.promises.selection_order
+    if promised is None:
         return True
-    sign = -1 if order is SelectionOrder.FRESHEST_FIRST else 1
+    sign = -1 if promised is SelectionOrder.FRESHEST_FIRST else 1
     for change in transition.all_of(changes.ChunkSelected):
         taken = [sign * group_class.start_weight for group_class, _ in change.picks]
         left = [sign * c.start_weight for c, _ in eligible_classes(transition.after, laws, change.step)]
@@ -227,15 +227,14 @@ def staleness(bound: int) -> Edge:
 
 @edge("E1", "E2")
 def stale(transition: Transition, laws: Laws) -> bool:
-    """What is evicted or aborted is staler than the bound."""
-    version = transition.after.trainer.version
-    oldest = oldest_kept(laws, version)
+    """What is evicted or aborted is below the window."""
+    version, bound = transition.after.trainer.version, bound_beyond_which_groups_go(laws)
     evicted = transition.all_of(changes.GroupsEvicted)
     aborted = transition.all_of(changes.GroupsAborted)
     gone = [group_class for picks, *_ in (*evicted, *aborted) for group_class, _ in picks]
-    if oldest is None:
+    if bound is None:
         return laws.promises.evicts_stale is None or not gone
     at_the_limit = 0 <= laws.limits.max_steps <= version
     if evicted and (at_the_limit or not assembles(transition)):
         return False
-    return all(group_class.start_weight < oldest for group_class in gone)
+    return all(group_class.start_weight < version - bound for group_class in gone)

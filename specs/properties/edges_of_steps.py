@@ -19,6 +19,9 @@ from specs.properties.sampler_facts import eligible_classes
 _PULLED, _EVICTED, _REPLACED = (BalanceSheet._fields.index(column) for column in ("pulled", "evicted", "replaced"))
 
 
+_STOPS_A_LOSS = (BudgetExceeded, SamplerError)
+
+
 @edge("X4")
 def sheet(transition: Transition, _: Laws) -> bool:
     """Every prompt pulled is in exactly one place.
@@ -102,9 +105,6 @@ def idle(transition: Transition, _: Laws) -> bool:
         case status:
             is_new = status is TrainerState.ASSEMBLING
     return is_new or transition.answer.name != "crash"
-
-
-_STOPS_A_LOSS = (BudgetExceeded, SamplerError)
 
 
 def _loss_due(transition: Transition, laws: Laws, group_class: GroupClass, replaceable: bool) -> changes.Change | None:

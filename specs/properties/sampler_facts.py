@@ -1,4 +1,4 @@
-"""What the rules say of a run's batches and groups, by what its sampler promises (`fsm.samplers.promises`)."""
+"""What the rules say of a sampler, from what it promises."""
 
 from __future__ import annotations
 
@@ -40,22 +40,20 @@ def oldest_bucket(state: State) -> int | None:
 
 
 def may_lead_to(laws: Laws, version: int, dispatch_index: int) -> bool:
-    """Whether the sampler may have admitted that many batches at the version (A1, A6)."""
+    """Whether the sampler may have admitted that many batches at the version (A1, A6); True if it doesn't say."""
     lead, limit = laws.promises.max_lead_versions, laws.limits.max_steps
     if lead is None or lead == NO_LIMIT:
         return True
     return dispatch_index <= version + lead and (limit < 0 or dispatch_index + 1 <= limit)
 
 
-def stamp_of(laws: Laws, version: int, dispatch_index: int) -> tuple[int, int] | None:
-    """The target step and the bucket of a batch that is admitted now (A2, D3); None if the sampler doesn't say."""
-    stamps = laws.promises.batch_stamp
-    if stamps is None:
-        return None
-    return dispatch_index if stamps is Stamp.TARGET_STEP else NONE, version if stamps is Stamp.BUCKET else NONE
+def may_be_stamped(laws: Laws, version: int, dispatch_index: int, target_step: int, bucket: int) -> bool:
+    """Whether that may be the stamp of a batch that is admitted now (A2, D3); True if the sampler doesn't say."""
+    stamp = laws.promises.batch_stamp
+    target = dispatch_index if stamp is Stamp.TARGET_STEP else NONE
+    return stamp is None or (target_step, bucket) == (target, version if stamp is Stamp.BUCKET else NONE)
 
 
-def oldest_kept(laws: Laws, version: int) -> int | None:
-    """The start weight below which groups are evicted and aborted (E1); None if the sampler doesn't promise that."""
-    bound = laws.promises.staleness_bound
-    return version - bound if laws.promises.evicts_stale and bound is not None else None
+def bound_beyond_which_groups_go(laws: Laws) -> int | None:
+    """The staleness bound of a sampler that evicts and aborts exactly what is beyond it (E1); else None."""
+    return laws.promises.staleness_bound if laws.promises.evicts_stale else None

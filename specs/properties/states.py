@@ -21,7 +21,7 @@ from fsm.rules.laws import Laws, pool_context, source_context
 from fsm.state import State, charged, is_over, slots_accounted
 from fsm.values import pages
 from specs.properties.kinds import Always, OfState, always
-from specs.properties.sampler_facts import eligible_classes, may_lead_to, oldest_kept
+from specs.properties.sampler_facts import bound_beyond_which_groups_go, eligible_classes, may_lead_to
 
 PRODUCING, EXHAUSTED = SourceState.PRODUCING, SourceState.EXHAUSTED
 ASSEMBLING, SYNCING = TrainerState.ASSEMBLING, TrainerState.SYNCING
@@ -164,10 +164,11 @@ def dispatched(state: State, laws: Laws) -> bool:
 
 @_unless_over("E1")
 def fresh(state: State, laws: Laws) -> bool:
-    """Nothing staler than the bound runs, or is ready while the trainer assembles."""
-    oldest = oldest_kept(laws, state.trainer.version)
-    if oldest is None:
+    """Nothing below the window runs, or is ready while the trainer assembles."""
+    window = bound_beyond_which_groups_go(laws)
+    if window is None:
         return True
+    oldest = state.trainer.version - window
     kept = [state.running] if state.trainer.status is not ASSEMBLING else [state.running, state.ready]
     return all(group_class.start_weight >= oldest for counts in kept for group_class, _ in pages.items(counts))
 

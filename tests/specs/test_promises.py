@@ -25,7 +25,7 @@ from fsm.samplers.promises import NO_LIMIT, Promises, promises_of
 from fsm.state import GroupClass, View
 from specs.checker.explore import HOLDS, VIOLATED, explore
 from specs.model import WorldOptions
-from specs.properties.catalog import all_properties_of
+from specs.properties.catalog import properties_of
 
 RUN = laws("ready_first", 2, 1, 1, "shrink", 4)
 Picks = Sequence[tuple[GroupClass, int]]
@@ -37,7 +37,7 @@ def under(sampler: PromptGroupSampler) -> Laws:
 
 def verdict(sampler: PromptGroupSampler) -> tuple[str, str | None]:
     run = under(sampler)
-    result = explore(run, WorldOptions(backs_off=False), all_properties_of(run))
+    result = explore(run, WorldOptions(backs_off=False), properties_of(run))
     return result.verdict, result.broken
 
 
