@@ -138,7 +138,7 @@ _NOT_PROVEN = """## What is not
 - **Larger numbers.** The checker explores small scopes completely: N up to 4, windows up to 2, data for a few
   steps. That faults of counting show in small scopes is experience, not proof. Rules are proven for every N
   one by one (below), not in their interplay; runs of thousands of groups at N up to 64 are tried at random, with
-  losses and crashes (`tests/fsm/test_core_at_real_sizes.py`), and are not exhaustive.
+  losses and crashes (`tests/fsm/core/test_at_real_sizes.py`), and are not exhaustive.
 - **Which group is which.** Classes are explored, not prompts. That the roster obeys the counts is asserted after
   every event in the simulation and tested, on every scenario and in random runs.
 - **Late answers where another attempt of the same class runs.** On counts they cannot be told apart; the roster refuses
@@ -155,7 +155,7 @@ _MACHINES = """## Machines
 
 The checker fires rules as plain functions, production through `transitions` machines. In the smoke part of the matrix,
 and in a portfolio that reaches every rule, every event of every table is asked of both for every value and context that
-is reached (`tests/specs/test_machines_agree.py`): no difference.
+is reached (`tests/specs/checker/test_machines_agree.py`): no difference.
 """
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from rules_to_tests import DOCUMENT, by_properties, by_scenarios, by_tests, cited_in, document, rules
+
+from tests.docs.rules_to_tests import DOCUMENT, by_properties, by_scenarios, by_tests, cited_in, document, rules
 
 RULES, SCENARIOS, TESTS = rules(), by_scenarios(), by_tests()
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ray_helpers import made_model, run, settings_of
 
 from fsm.errors import ConfigError
 from runtime.actors.trainer_rank import TrainerRank
@@ -19,6 +18,7 @@ from runtime.launch import driving
 from runtime.launch.ray_session import _PRIVATE_ENVIRONMENT, ray_session
 from runtime.output.shared_output import TOKEN_FILE, OutputNotShared, SharedOutput, shared_output
 from runtime.settings import Settings
+from tests.runtime.ray.helpers import made_model, run, settings_of
 
 
 @pytest.fixture(scope="module")

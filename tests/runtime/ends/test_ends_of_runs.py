@@ -13,10 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ends_helpers import SHUTDOWN_S, SLACK_S, Ended, Run, train
 
 from runtime.checkpoints.checkpoint import CHECKPOINTS, list_checkpoints, load
 from runtime.output.directory import FINAL_MODEL, start_problems
+from tests.runtime.ends.helpers import SHUTDOWN_S, SLACK_S, Ended, Run, train
 
 
 def is_a_model(model: Path) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ray_helpers import made_model, settings_of
 
 from runtime.launch.ray_session import ray_session
+from tests.runtime.ray.helpers import made_model, settings_of
 
 
 @pytest.fixture(scope="module")

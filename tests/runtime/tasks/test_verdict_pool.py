@@ -18,13 +18,13 @@ from runtime.tasks.judges import FunctionJudge
 from runtime.tasks.verdicts import pool as pools
 from runtime.tasks.verdicts.pool import PoolSize, VerdictPool
 
-HERE = Path(__file__).parent
+USERS = Path(__file__).parents[2] / "users"
 GOOD, HALF = Verdict(1.0, True), Verdict(0.5, False)
 
 
 @pytest.fixture(autouse=True)
 def importable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.syspath_prepend(HERE)
+    monkeypatch.syspath_prepend(USERS)
     monkeypatch.setattr(pools, "DEAF_S", 1.5)
     yield
     until_s = time.monotonic() + 30
@@ -42,7 +42,7 @@ def _left() -> list[str]:
                 command = (entry / "cmdline").read_bytes()
             except OSError:
                 continue
-            if b"runtime.tasks.verdicts.process" in command and f"{HERE}'".encode() in command:
+            if b"runtime.tasks.verdicts.process" in command and f"{USERS}'".encode() in command:
                 found.append(entry.name)
     return found
 

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from training_helpers import save_tiny_gpt2
+
+from tests.runtime.training.helpers import save_tiny_gpt2
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,82 @@
+"""How a part of a run ended, and what is saved of it, without Ray."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from fsm.errors import EvenstepError, InvariantBroken, Stalled
+from runtime.control.ending import RunInterrupted, SaveStoodStill, bytes_below, ended_by, while_it_grows
+from runtime.control.failures import InterruptedAtStart, failure_of
+from tests.runtime.control.fakes import FakeFleet, Run
+
+CONFIG = {"grpo": {"num_prompts_per_step": 2}, "async_rl": {"sampler": {"name": "in_order"}}}
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (RunInterrupted("by a signal"), "interrupted"),
+        (InterruptedAtStart(), "interrupted"),
+        (Stalled("no progress"), "stopped"),
+        (InvariantBroken("ours"), "failed"),
+        (RuntimeError("anything"), "failed"),
+    ],
+)
+def test_what_ended_a_run_has_one_outcome(error: Exception, status: str) -> None:
+    async def work() -> None:
+        raise error
+
+    end = asyncio.run(ended_by(work(), Run(CONFIG, 4, FakeFleet()).control))
+    assert end.status == status
+    assert end.error is (None if status == "interrupted" else error)
+
+
+def test_an_error_that_explains_itself_has_no_traceback_and_any_other_has_one_line_and_a_traceback() -> None:
+    explained = failure_of(EvenstepError("set this key"))
+    assert explained[:2] == ("set this key", None)
+    try:
+        raise RuntimeError("first line\nsecond line")
+    except RuntimeError as error:
+        other = failure_of(error)
+    assert other.says == "RuntimeError: first line second line"
+    assert other.traceback is not None
+    assert "test_control_ends.py" in other.traceback
+
+
+def test_a_save_is_waited_for_as_long_as_it_writes(tmp_path: Path) -> None:
+    told: list[int] = []
+
+    async def slow() -> str:
+        for number in range(8):
+            (tmp_path / f"part-{number}").write_bytes(b"x")
+            await asyncio.sleep(0.1)
+        return "saved"
+
+    async def scenario() -> str:
+        return await while_it_grows(slow(), tmp_path, 0.5, lambda: told.append(bytes_below(tmp_path)))
+
+    assert asyncio.run(scenario()) == "saved"
+    assert len(told) >= 2
+    assert told == sorted(told)
+
+
+def test_a_save_that_stands_still_is_given_up_and_the_error_says_where_and_what_to_set(tmp_path: Path) -> None:
+    async def hangs() -> None:
+        await asyncio.Event().wait()
+
+    async def scenario() -> None:
+        await asyncio.wait_for(while_it_grows(hangs(), tmp_path / "checkpoints", 0.1, lambda: None), 30)
+
+    with pytest.raises(SaveStoodStill, match=r"nothing was written to .*checkpoints .*cluster.shutdown_timeout_s"):
+        asyncio.run(scenario())
+
+
+def test_what_a_save_raises_is_raised(tmp_path: Path) -> None:
+    async def fails() -> None:
+        raise OSError("the disk is full")
+
+    with pytest.raises(OSError, match="the disk is full"):
+        asyncio.run(while_it_grows(fails(), tmp_path, 1.0, lambda: None))

@@ -1,0 +1,425 @@
+"""The pumps around a real core, with workers and a trainer that answer on the same loop."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from fsm.effects import ClearRows
+from fsm.errors import BudgetExceeded, Stalled
+from fsm.events import Attempt, FailureKind, GroupFailed, GroupFinished, StallTimeout
+from fsm.machines.trainer import TrainerState
+from runtime.control.pumps.clock import watch
+from runtime.control.pumps.training import NothingTrained
+from runtime.groups import Evaluation
+from runtime.transport.answers import Order
+from tests.runtime.control.fakes import FakeFleet, FakeTrainer, Run, receipt
+
+N = 4
+
+
+def config(sampler: str = "in_order", window: int = 0, **failure: Any) -> dict[str, Any]:
+    option = "max_lookahead_versions" if sampler == "in_order" else "max_staleness_versions"
+    return {
+        "grpo": {"num_prompts_per_step": N, "num_generations_per_prompt": 2},
+        "async_rl": {
+            "sampler": {"name": sampler, option: window},
+            "rollout_failure": {"backoff_base_s": 0.01, **failure},
+        },
+    }
+
+
+def replacing(sampler: str = "ready_first", **failure: Any) -> dict[str, Any]:
+    made = config(
+        sampler, 1, on_dropped_prompt="replace", max_replacement_attempts=4, replacement_reserve_prompts=N, **failure
+    )
+    made["grpo"]["use_dynamic_sampling"] = True
+    return made
+
+
+def trained(run: Run) -> list[int]:
+    return [prompt for _, prompts in run.trainer.chunks for prompt in prompts]
+
+
+@pytest.mark.parametrize("sampler", ["in_order", "ready_first"])
+def test_a_run_ends_by_itself_and_trains_every_prompt_once(sampler: str) -> None:
+    async def scenario() -> Run:
+        run = Run(config(sampler, 1), 10 * N, FakeFleet(workers=2))
+        await run.go()
+        return run
+
+    run = asyncio.run(scenario())
+    assert sorted(trained(run)) == list(range(10 * N))
+    assert run.trainer.steps == list(range(10))
+    assert run.fleet.loaded == list(range(1, 11))
+    assert [closed.selected for closed in run.recorder.closes] == [N] * 10
+    assert run.core.state.sheet.balanced
+    assert len(run.rows) == 0
+    assert len(run.trainer.deleted) == 9 * N, "a step's data is deleted with the chunk that follows"
+    assert not run.plane.deleted
+
+
+def test_groups_of_one_dispatch_reach_a_worker_in_one_submission() -> None:
+    """Determinism at lookahead 0: what is decoded together does not depend on timing."""
+
+    async def scenario() -> Run:
+        run = Run(config("in_order", 0), 3 * N, FakeFleet())
+        await run.go()
+        return run
+
+    run = asyncio.run(scenario())
+    assert [[attempt.prompt for attempt in attempts] for _, attempts in run.fleet.submissions] == [
+        list(range(step * N, (step + 1) * N)) for step in range(3)
+    ]
+
+
+def test_what_answers_lead_to_is_started_by_the_exchange_that_waits_for_the_next() -> None:
+    """Control's cost: an exchange for every answer, and one more where a step starts or an exchange was relieved."""
+
+    async def scenario() -> Run:
+        run = Run(replacing(), 12 * N, FakeFleet(lambda order, tried: "flat" if order.attempt.prompt % 3 else "good"))
+        await run.go()
+        return run
+
+    run = asyncio.run(scenario())
+    answers = sum(isinstance(t.event, GroupFinished) for t in run.transitions)
+    assert run.fleet.exchanges <= answers + 2 * len(run.trainer.steps) + 1
+
+
+def test_a_worker_without_anything_to_answer_is_not_asked() -> None:
+    async def scenario() -> Run:
+        fleet = FakeFleet()
+        fleet.loading.clear()
+        run = Run(config("in_order", 0), 2 * N, fleet)
+        going = asyncio.create_task(run.go())
+        while fleet.exchanges < N:
+            await asyncio.sleep(0.001)
+        during = fleet.exchanges
+        await asyncio.sleep(0.02)
+        assert fleet.exchanges == during == N
+        fleet.loading.set()
+        await going
+        return run
+
+    run = asyncio.run(scenario())
+    assert run.fleet.exchanges == 2 * N
+
+
+def test_the_trainer_gets_groups_in_the_order_of_selection() -> None:
+    async def scenario() -> Run:
+        run = Run(config("in_order", 0), 2 * N, FakeFleet(workers=3))
+        await run.go()
+        return run
+
+    run = asyncio.run(scenario())
+    assert [prompts for _, prompts in run.trainer.chunks] == [list(range(N)), list(range(N, 2 * N))]
+
+
+def test_rollouts_are_spread_over_the_workers() -> None:
+    async def scenario() -> Run:
+        run = Run(config("in_order", 0), N, FakeFleet(workers=2))
+        await run.go()
+        return run
+
+    run = asyncio.run(scenario())
+    assert [(worker, len(attempts)) for worker, attempts in run.fleet.submissions] == [("w0", 2), ("w1", 2)]
+
+
+def test_flat_groups_are_filtered_replaced_and_never_trained() -> None:
+    def play(order: Order, tried: int) -> str:
+        return "flat" if order.attempt.prompt % 3 == 0 else "good"
+
+    async def scenario() -> Run:
+        run = Run(replacing(min_step_batch_fraction=0.25), 12 * N, FakeFleet(play))
+        await run.go()
+        return run
+
+    run = asyncio.run(scenario())
+    assert not [prompt for prompt in trained(run) if prompt % 3 == 0]
+    sheet = run.core.state.sheet
+    assert sheet.filtered > 0
+    assert sheet.replaced > 0
+    assert sheet.balanced
+    assert len(run.rows) <= sheet.leftover
+
+
+def test_an_infra_failure_backs_off_and_is_tried_again() -> None:
+    def play(order: Order, tried: int) -> str:
+        return "infra" if order.attempt.prompt == 1 and tried < 2 else "good"
+
+    async def scenario() -> Run:
+        run = Run(config(), 2 * N, FakeFleet(play))
+        await run.go()
+        return run
+
+    run = asyncio.run(scenario())
+    assert run.fleet.tries[1] == 3
+    assert sorted(trained(run)) == list(range(2 * N))
+
+
+def test_a_worker_that_dies_fails_what_it_had_and_the_run_goes_on() -> None:
+    deaths: list[int] = []
+
+    def play(order: Order, tried: int) -> str:
+        if order.attempt.prompt == N + 1 and tried == 0:
+            deaths.append(order.attempt.prompt)
+            return "die"
+        return "good"
+
+    async def scenario() -> Run:
+        run = Run(config(), 3 * N, FakeFleet(play))
+        await run.go()
+        return run
+
+    run = asyncio.run(scenario())
+    assert deaths == [N + 1]
+    assert sorted(trained(run)) == list(range(3 * N))
+    failures = [t.event for t in run.transitions if isinstance(t.event, GroupFailed)]
+    assert [failure.attempt.prompt for failure in failures] == [N + 1, N + 2, N + 3]
+    assert {failure.kind for failure in failures} == {FailureKind.INFRA}
+    assert "it was killed" in failures[0].error
+
+
+def test_exhausted_budgets_stop_the_run_with_the_original_error() -> None:
+    async def scenario() -> Run:
+        run = Run(config(max_data_attempts_per_prompt=1), N, FakeFleet(lambda order, tried: "data"))
+        await run.go()
+        return run
+
+    run = asyncio.run(scenario())
+    assert isinstance(run.core.error, BudgetExceeded)
+    assert "made to fail: data" in str(run.core.error)
+
+
+def test_a_rollout_past_its_deadline_fails_and_is_aborted() -> None:
+    """W1, and the deadline frees the engine too."""
+
+    def play(order: Order, tried: int) -> str:
+        return "hang" if order.attempt.prompt == 2 and tried == 0 else "good"
+
+    async def scenario() -> Run:
+        run = Run(config(rollout_timeout_s=0.05), N, FakeFleet(play))
+        await run.go()
+        return run
+
+    run = asyncio.run(scenario())
+    assert [attempt.prompt for attempt in run.fleet.aborted] == [2]
+    assert sorted(trained(run)) == list(range(N))
+    assert run.control.late_answers == 0
+
+
+def test_a_late_answer_is_counted_and_its_data_deleted() -> None:
+    async def scenario() -> Run:
+        run = Run(config(), N, FakeFleet(lambda order, tried: "hang"))
+        going = asyncio.create_task(run.go())
+        await asyncio.sleep(0.01)
+        run.rows.keep(0, "row of the attempt that counts")
+        before = run.rows.keep(0, "row of a late answer")
+        late = GroupFinished(Attempt(0, 99), zero_variance=False)
+        assert not run.control.apply(late)
+        run.rows.take_back(0, before)
+        run.control.interrupt()
+        await going
+        return run
+
+    run = asyncio.run(scenario())
+    assert run.control.late_answers == 1
+    assert run.rows.of([0]) == [(0, "row of the attempt that counts")]
+    assert run.plane.deleted == ["row of a late answer"]
+
+
+def test_an_unreadable_group_leaves_the_step_and_the_rest_is_trained() -> None:
+    """S5."""
+
+    async def scenario() -> Run:
+        made = config(max_consecutive_dropped_prompts=1, min_step_batch_fraction=0.5)
+        run = Run(made, 2 * N, FakeFleet(), FakeTrainer(unreadable=[1]))
+        await run.go()
+        return run
+
+    run = asyncio.run(scenario())
+    assert [(closed.selected, closed.charged) for closed in run.recorder.closes] == [(N - 1, 1), (N, 0)]
+    assert run.core.state.sheet.dropped == 1
+    assert len(run.rows) == 0
+
+
+def test_a_step_is_not_dispatched_while_weights_are_synced() -> None:
+    async def scenario() -> tuple[int, int]:
+        fleet = FakeFleet()
+        fleet.loading.clear()
+        run = Run(config("in_order", 0), 2 * N, fleet)
+        going = asyncio.create_task(run.go())
+        while not fleet.submissions:
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.02)
+        during = len(fleet.submissions)
+        fleet.loading.set()
+        await going
+        return during, len(fleet.submissions)
+
+    assert asyncio.run(scenario()) == (1, 2)
+
+
+def test_an_error_in_a_pump_ends_the_run_with_that_error() -> None:
+    async def scenario() -> None:
+        await Run(config(), 3 * N, FakeFleet(), FakeTrainer(fails_at=1)).go()
+
+    with pytest.raises(RuntimeError, match="the trainer fails at step 1"):
+        asyncio.run(scenario())
+
+
+def test_an_error_in_a_timer_ends_the_run_with_that_error() -> None:
+    def broken() -> None:
+        raise ZeroDivisionError("a timer broke")
+
+    async def scenario() -> None:
+        run = Run(config(), N, FakeFleet(lambda order, tried: "hang"))
+        going = asyncio.create_task(run.go())
+        await asyncio.sleep(0)
+        run.control.later(0.01, broken)
+        await going
+
+    with pytest.raises(ZeroDivisionError, match="a timer broke"):
+        asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("action", ["warn", "abort"])
+def test_the_watchdog_explains_what_the_run_waits_for(action: str) -> None:
+    """W2."""
+    made = config()
+    made["async_rl"]["stall_watchdog"] = {"interval_s": 0.05, "stall_timeout_s": 0.05, "stall_action": action}
+
+    async def scenario() -> Run:
+        run = Run(made, N, FakeFleet(lambda order, tried: "hang"))
+        going = asyncio.create_task(run.go())
+        await asyncio.sleep(0)
+        watchdog = run.core.setup.config.async_rl.stall_watchdog
+        watching = asyncio.create_task(watch(watchdog, lambda: run.control.progress_s, run.pumps.clock.stalled))
+        if action == "warn":
+            await asyncio.sleep(0.18)
+            run.control.interrupt()
+        await going
+        watching.cancel()
+        return run
+
+    run = asyncio.run(scenario())
+    if action == "warn":
+        assert len(run.recorder.stalls) >= 2
+        assert "waits for 4 more" in run.recorder.stalls[0]
+    else:
+        assert isinstance(run.core.error, Stalled)
+
+
+def test_validations_and_checkpoints_come_every_so_many_steps() -> None:
+    async def scenario() -> Run:
+        run = Run(config("ready_first", 1), 6 * N, FakeFleet(), validation_every=2, checkpoint_every=3)
+        await run.go()
+        return run
+
+    run = asyncio.run(scenario())
+    assert run.recorder.checkpoints == [3, 6]
+    assert run.recorder.evaluations[:2] == [2, 4]
+    for saved, prompts in run.trainer.saved:
+        assert sorted(prompts) == sorted(group[0] for place in ("ready", "chunk") for group in saved[place])
+
+
+def test_a_validation_after_a_stop_within_a_sync_measures_the_version_that_was_trained() -> None:
+    class MeasuredFleet(FakeFleet):
+        async def evaluate(self, label: str, progressed: Any) -> Evaluation:
+            return Evaluation(0.5, 0.5, 1, 1, self.loaded[-1], self.loaded[-1])
+
+    async def scenario() -> tuple[Run, Evaluation]:
+        fleet = MeasuredFleet()
+        fleet.loading.clear()
+        run = Run(config(), 2 * N, fleet)
+        going = asyncio.create_task(run.go())
+        while run.core.state.trainer.status is not TrainerState.SYNCING:
+            await asyncio.sleep(0.001)
+        run.control.apply(StallTimeout(1.0))
+        await going
+        fleet.loading.set()
+        return run, await run.pumps.sync.measure("after", lambda: None)
+
+    run, evaluation = asyncio.run(scenario())
+    assert isinstance(run.core.error, Stalled)
+    assert run.core.state.trainer.version == 1
+    assert (evaluation.start_weight, evaluation.end_weight) == (1, 1)
+
+
+def test_an_interrupt_waits_for_the_optimizer_step_under_way() -> None:
+    """A checkpoint belongs between two optimizer steps."""
+
+    class SlowTrainer(FakeTrainer):
+        async def finish_step(self, step: int) -> Any:
+            run.control.interrupt()
+            await asyncio.sleep(0.02)
+            return await super().finish_step(step)
+
+    async def scenario() -> Run:
+        nonlocal run
+        run = Run(config(), 3 * N, FakeFleet(), SlowTrainer())
+        await run.go()
+        return run
+
+    run: Run
+    asyncio.run(scenario())
+    assert run.core.state.trainer.version == 1
+    assert run.control.interrupted
+
+
+def test_windowed_clears_the_rows_of_what_it_evicts() -> None:
+    async def scenario() -> Run:
+        made = config("windowed", 0)
+        made["async_rl"]["max_buffered_rollouts"] = 3 * N
+        run = Run(made, 12 * N, FakeFleet())
+        await run.go()
+        return run
+
+    run = asyncio.run(scenario())
+    assert run.core.state.sheet.balanced
+    evicted = [e for t in run.transitions for e in t.effects if isinstance(e, ClearRows) and e.why == "evicted"]
+    assert sum(len(effect.prompts) for effect in evicted) == run.core.state.sheet.evicted
+    assert len(run.rows) == run.core.state.sheet.ready
+
+
+def test_a_step_without_a_trained_token_is_told_and_closes_like_any_other() -> None:
+    async def scenario() -> Run:
+        run = Run(config(), 6 * N, FakeFleet(), FakeTrainer(without_tokens=[1, 2, 4]))
+        await run.go()
+        return run
+
+    run = asyncio.run(scenario())
+    assert run.recorder.empty_steps == [(1, 8), (2, 8), (4, 8)]
+    assert [closed.step for closed in run.recorder.closes] == list(range(6))
+
+
+def test_as_many_steps_in_a_row_without_tokens_as_are_allowed_stop_the_run() -> None:
+    async def scenario() -> Run:
+        run = Run(config(), 9 * N, FakeFleet(), FakeTrainer(without_tokens=[1, 3, 4, 5, 6]), stop_after=3)
+        with pytest.raises(NothingTrained, match=r"steps 3 to 5 trained on no token, .*without_tokens is 3"):
+            await run.go()
+        return run
+
+    run = asyncio.run(scenario())
+    assert [closed.step for closed in run.recorder.closes] == list(range(6))
+    assert run.core.state.trainer.version == 6
+    assert {step for step, _ in run.trainer.chunks} == set(range(6))
+
+
+def test_a_run_whose_last_step_trained_on_no_token_is_completed() -> None:
+    async def scenario() -> Run:
+        made = config()
+        made["grpo"]["max_num_steps"] = 3
+        run = Run(made, 9 * N, FakeFleet(), FakeTrainer(without_tokens=[2]), stop_after=1)
+        await run.go()
+        return run
+
+    run = asyncio.run(scenario())
+    assert run.core.state.run.status.name == "COMPLETED"
+
+
+def test_a_receipt_says_whether_its_rewards_differ() -> None:
+    assert receipt(0, 0, (1.0, 1.0)).zero_variance
+    assert not receipt(0, 0, (1.0, 0.0)).zero_variance

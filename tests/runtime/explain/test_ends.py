@@ -1,0 +1,195 @@
+"""W3: one outcome, told alike by explain, replay, the report, the trace and whoever asks where the run stands."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fsm.core import Core
+from fsm.events import FailureKind
+from runtime.checkpoints.checkpoint import FORMAT, MANIFEST
+from runtime.cli.app import app
+from runtime.control.run_recorder import RunRecorder
+from runtime.explain.finding import RunVerdict
+from runtime.files import write_json
+from runtime.metrics.accumulator import StepMeter
+from runtime.report.collect import collect
+from runtime.report.happenings import KINDS
+from runtime.report.page import verdict_of
+from runtime.trace.notes import EXIT_CODES, RunEnded, Status
+from runtime.trace.reader import open_trace
+from runtime.trace.records import NoteRecord
+from runtime.trace.replay import replay
+from specs.checker.closing import outlook
+from tests.runtime.explain.helpers import Recorded, config_of, explained_run, recorded, recording
+
+ENDS: list[tuple[Status, str | None, str]] = [
+    ("completed", None, "the run is completed after 1 steps and waits for nothing"),
+    ("stopped", "prompt 3 was given up on", "the run was stopped after 1 steps: prompt 3 was given up on"),
+    ("failed", "trainer-0 died", "the run failed after 1 steps: trainer-0 died"),
+    ("interrupted", None, "the run was interrupted after 1 steps"),
+]
+
+
+def told(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, [*arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.output
+
+
+def end(run: Recorded, status: Status, error: str | None = None, **kept: Path) -> None:
+    """As the controller's recorder does it."""
+    recorder = RunRecorder(StepMeter(run.cores[-1].limits, 0.0), (), run.trace, lambda message: None)
+    recorder.core = run.cores[-1]
+    recorder.ended(status, error, kept.get("checkpoint"), kept.get("model"))
+    assert recorder.standing().status == status
+
+
+def ended_run(folder: Path, status: Status, error: str | None = None, **kept: Path) -> Path:
+    """A run that ended after its first step. Its trace has the end both in a note and in a snapshot's vitals."""
+    path = folder / "trace.jsonl"
+    with recording(path, config_of("in_order", 2)) as run:
+        run.commit(0, 1)
+        run.close()
+        end(run, status, error, **kept)
+    return path
+
+
+def checkpointed(folder: Path, *names: str) -> Path:
+    for name in names:
+        directory = folder / "checkpoints" / name
+        directory.mkdir(parents=True)
+        write_json(directory / MANIFEST, {"format": FORMAT, "step": 1, "files": {}})
+    return folder / "checkpoints"
+
+
+@pytest.mark.parametrize(("status", "error", "said"), ENDS)
+def test_every_reader_of_a_trace_tells_the_same_outcome(
+    status: Status, error: str | None, said: str, tmp_path: Path
+) -> None:
+    path = ended_run(tmp_path, status, error)
+    code, output = told("explain", str(path), "--json")
+    explained = json.loads(output)
+    assert code == EXIT_CODES[status]
+    assert explained["verdict"] == explained["status"] == status
+    assert explained["error"] == error
+    assert explained["waits_for"][0].startswith(said)
+    assert said in told("explain", str(path))[1]
+    assert replay(path).status == status
+    assert said.split(" and waits")[0] in told("replay", str(path))[1]
+    trace = open_trace(path)
+    assert verdict_of(trace, outlook)["verdict"] == status
+    found = collect(trace)
+    assert found.over
+    assert [KINDS[kind] for kind in found.happenings.marks["kind"]].count(status) == 1
+    assert f"RunEnded status={status}" in told("trace", str(path), "--kind", "RunEnded")[1]
+
+
+@pytest.mark.parametrize("status", ["stopped", "failed", "interrupted"])
+def test_what_resume_goes_on_from_is_looked_up_in_the_directory(status: Status, tmp_path: Path) -> None:
+    path = ended_run(tmp_path, status, checkpoint=tmp_path / "checkpoints" / "checkpoint-000001-step-00000001")
+    nothing = f"there is no whole checkpoint in {tmp_path}/checkpoints, so --resume has nothing to go on from"
+    assert nothing in told("explain", str(path))[1]
+    assert json.loads(told("explain", str(path), "--json")[1])["resumes_from"] is None
+    folder = checkpointed(tmp_path, "checkpoint-000001-step-00000005", "checkpoint-000002-step-00000003", ".tmp-x")
+    newest = folder / "checkpoint-000002-step-00000003"
+    assert f"--resume goes on from {newest}, after 3 steps" in told("explain", str(path))[1]
+    assert json.loads(told("explain", str(path), "--json")[1])["resumes_from"] == str(newest)
+
+
+def test_a_trace_that_was_copied_away_is_looked_up_where_its_process_wrote_checkpoints(tmp_path: Path) -> None:
+    (tmp_path / "copy").mkdir()
+    [newest] = checkpointed(tmp_path, "checkpoint-000001-step-00000001").iterdir()
+    path = tmp_path / "copy" / "trace.jsonl"
+    with recording(path, config_of("in_order", 2)) as run:
+        recorder = RunRecorder(StepMeter(run.cores[-1].limits, 0.0), (), run.trace, lambda message: None)
+        recorder.checkpointed(1, newest)
+        end(run, "interrupted", checkpoint=newest)
+    assert f"--resume goes on from {newest}, after 1 steps" in told("explain", str(path))[1]
+
+
+def test_the_model_that_was_kept_is_named_and_told_from_one_that_is_gone(tmp_path: Path) -> None:
+    model = tmp_path / "model" / "final"
+    path = ended_run(tmp_path, "stopped", "a budget", model=model)
+    assert f"the model was saved in {model}, which is gone" in told("explain", str(path))[1]
+    model.mkdir(parents=True)
+    assert f"the model is in {model}" in told("explain", str(path))[1]
+    assert json.loads(told("explain", str(path), "--json")[1])["model"] == str(model)
+
+
+def test_a_moment_before_the_end_is_explained_without_it(tmp_path: Path) -> None:
+    path = ended_run(tmp_path, "failed", "trainer-0 died")
+    [ended] = [
+        record
+        for record in open_trace(path).records()
+        if isinstance(record, NoteRecord) and type(record.note) is RunEnded
+    ]
+    assert explained_run(path, seq=ended.seq).verdict is RunVerdict.FAILED
+    assert explained_run(path, seq=ended.seq - 1).verdict is RunVerdict.HEALTHY
+
+
+def test_an_interrupted_run_that_hung_says_what_it_hung_on_after_its_outcome(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    with recording(path, config_of("in_order", 2)) as run:
+        run.commit(0)
+        run.later(900.0)
+        end(run, "interrupted")
+    explanation = explained_run(path)
+    assert (explanation.verdict, explanation.before) == (RunVerdict.INTERRUPTED, RunVerdict.STALLED)
+    assert explanation.waits_for[0] == "the run was interrupted after 0 steps"
+    assert explanation.waits_for[1].startswith("before that it was stalled: step 0 has 0 selected")
+    assert "prompt 1 (dispatch 1" in explanation.root
+    assert told("explain", str(path))[1].startswith("interrupted, stalled before   step 0")
+
+
+def test_a_failure_after_the_last_step_is_a_failure_though_the_core_is_completed(tmp_path: Path) -> None:
+    """As of a last validation that fails."""
+    path = tmp_path / "trace.jsonl"
+    with recording(path, config_of("in_order", 2, grpo={"max_num_steps": 1})) as run:
+        run.commit(0, 1)
+        run.close()
+        assert run.world.over
+        end(run, "failed", "held_out.jsonl:1: verifier raised TypeError")
+    code, output = told("explain", str(path))
+    assert code == 1
+    assert "the run failed after 1 steps: held_out.jsonl:1: verifier raised TypeError" in output
+
+
+def test_a_run_that_failed_before_its_first_event_is_explained(tmp_path: Path) -> None:
+    from runtime.trace.files import make_header, setup_of
+    from runtime.trace.writer import Trace
+
+    path = tmp_path / "trace.jsonl"
+    header = make_header(config_of("in_order", 2), num_prompts=4, seeds={})
+    with Trace(path, header) as trace:
+        core = Core(setup_of(header))
+        recorder = RunRecorder(StepMeter(core.limits, time.monotonic()), (), trace, lambda message: None)
+        recorder.core = core
+        recorder.ended("failed", "the first validation failed", None, None)
+    code, output = told("explain", str(path))
+    assert code == 1
+    assert "the run failed after 0 steps: the first validation failed" in output
+
+
+def test_a_stop_is_told_of_traces_that_have_no_record_of_the_end(tmp_path: Path) -> None:
+    """As those of an earlier evenstep: the core's own state tells."""
+    path = tmp_path / "trace.jsonl"
+    config = config_of(
+        "in_order", 2, failure={"max_infra_attempts_per_prompt": 1, "max_consecutive_dropped_prompts": 0}
+    )
+    explanation = recorded(path, config, lambda run: run.world.drop(0, FailureKind.INFRA))
+    assert explanation.verdict is RunVerdict.STOPPED
+    assert explanation.waits_for[0].startswith("the run was stopped after 0 steps: BudgetExceeded: ")
+    assert told("explain", str(path))[0] == EXIT_CODES["stopped"]
+    assert replay(path).status == "stopped"
+
+
+def test_a_checkpoint_without_all_its_files_is_no_promise(tmp_path: Path) -> None:
+    folder = checkpointed(tmp_path, "checkpoint-000001-step-00000001", "checkpoint-000002-step-00000002")
+    (folder / "checkpoint-000002-step-00000002" / MANIFEST).unlink()
+    path = ended_run(tmp_path, "interrupted")
+    assert f"--resume goes on from {folder / 'checkpoint-000001-step-00000001'}" in told("explain", str(path))[1]

@@ -1,0 +1,69 @@
+"""Two trainer ranks share a mixture of experts with persistent buffers, and save and sync it as one process does."""
+
+from __future__ import annotations
+
+import multiprocessing
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch.distributed import FileStore
+from transformers import AutoModelForCausalLM
+
+from runtime.training.ranks import joined_ranks, share_of_rank
+from tests.runtime.models.architectures import groups, logits_of, save, train_a_step, trainer_of
+
+NAMES = ("deepseek_v3", "qwen3_moe", "gpt2 tied")
+
+
+def run_rank(rank: int, directory: Path) -> None:
+    """A step of each model as one of two ranks; rank 0 writes down what it would sync."""
+    store = FileStore(str(directory / "meeting"), 2)
+    with joined_ranks(rank, 2, store=store, device="cpu") as ranks:
+        for name in NAMES:
+            trainer = trainer_of(directory / name, ranks=ranks)
+            trainer.accumulate(share_of_rank(groups(2), rank, 2), 0)
+            trainer.finish_step()
+            weights = trainer.state_numpy()
+            if rank == 0:
+                np.savez(directory / f"{name}.npz", **weights)
+            trainer.save_model(directory / "final" / name)
+
+
+@pytest.fixture(scope="module")
+def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("two_ranks")
+    for name in NAMES:
+        save(name, directory / name)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GLOO_SOCKET_IFNAME", "lo")
+        patch.setenv("OMP_NUM_THREADS", "1")
+        context = multiprocessing.get_context("spawn")
+        processes = [context.Process(target=run_rank, args=(rank, directory)) for rank in range(2)]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join(timeout=240)
+        still_alive = [process for process in processes if process.is_alive()]
+        for process in still_alive:
+            process.kill()
+    assert not still_alive
+    assert [process.exitcode for process in processes] == [0, 0]
+    return directory
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_two_ranks_sync_and_save_what_one_does(name: str, two_ranks: Path, tmp_path: Path) -> None:
+    trainer = trainer_of(two_ranks / name)
+    train_a_step(trainer)
+    with np.load(two_ranks / f"{name}.npz") as sent:
+        alone = trainer.state_numpy()
+        assert sent.keys() == alone.keys()
+        for key, array in alone.items():
+            np.testing.assert_allclose(sent[key], array, rtol=0, atol=2e-5, err_msg=key)
+    target = two_ranks / "final" / name
+    assert load_file(target / "model.safetensors").keys() == load_file(two_ranks / name / "model.safetensors").keys()
+    loaded = AutoModelForCausalLM.from_pretrained(target).eval()
+    torch.testing.assert_close(logits_of(loaded), logits_of(trainer.model), rtol=0, atol=1e-3)

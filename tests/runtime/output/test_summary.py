@@ -1,0 +1,141 @@
+"""The end of a run: the summary's keys, what is printed, and peak memory."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from runtime.control.messages import Outcome
+from runtime.files import write_json_aside
+from runtime.launch import machine
+from runtime.launch.machine import PeakMemory, process_tree_bytes
+from runtime.launch.processes import process_tree
+from runtime.launch.run import summary_of
+from runtime.output.summary import Summary, closed_steps, print_summary
+from runtime.settings import load_settings
+from specs.scenarios.file import BalanceExpectation
+from tests.runtime.bookkeeping import config_of, random_moves, world_of
+
+
+def finished(sampler: str = "ready_first", **changes: Any) -> Summary:
+    world = world_of(config_of(sampler), 40)
+    random_moves(world, 3, 10_000)
+    assert world.status == "completed"
+    given: dict[str, Any] = {
+        "accuracy_before": 0.125,
+        "accuracy_after": 0.975,
+        "closed": closed_steps(world.core),
+        "balance": world.core.state.sheet.as_counts(),
+        "rl_s": 80.0,
+        "trace": Path("runs/a/trace.jsonl"),
+    }
+    outcome = Outcome("completed", None, **given | changes)
+    return summary_of(load_settings(None, ["seed=4"]), outcome, wall_s=93.20049, peak_memory_bytes=3 * 2**29)
+
+
+def printed(summary: Summary, *, terminal: bool, **given: Any) -> str:
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=80, color_system=None)
+    print_summary(summary, console, **{"outcome": "completed", "places": {}} | given)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_the_summary_has_just_the_keys_that_are_promised(tmp_path: Path) -> None:
+    path = tmp_path / "summary.json"
+    for _ in range(2):
+        write_json_aside(path, dict(finished()))
+    summary = json.loads(path.read_text())
+    assert list(tmp_path.rglob("*")) == [path]
+    assert list(summary) == [
+        *("accuracy_before", "accuracy_after", "steps", "closed", "balance", "steps_without_tokens", "wall_s", "rl_s"),
+        *("peak_memory_bytes", "trace", "seed", "config"),
+    ]
+    assert summary["steps"] == len(summary["closed"])
+    assert set(summary["closed"][0]) == {"step", "selected", "charged", "short"}
+    assert set(summary["balance"]) == set(BalanceExpectation.model_fields)
+    assert summary["trace"] == "runs/a/trace.jsonl"
+
+
+def test_closed_steps_and_balance_are_the_cores_own() -> None:
+    summary = finished()
+    balance = summary["balance"]
+    assert sum(step["selected"] for step in summary["closed"]) == balance["trained"]
+    left = sum(balance[place] for place in ("spare", "queued", "in_flight", "ready", "selected"))
+    gone = sum(balance[place] for place in ("trained", "filtered", "dropped", "evicted", "aborted"))
+    assert balance["leftover"] == left
+    assert balance["pulled"] == left + gone
+
+
+def test_plain_lines_say_what_became_of_every_prompt() -> None:
+    summary = finished()
+    text = printed(summary, terminal=False, places={"metrics": Path("a/metrics.jsonl"), "plot": Path("a/plot.png")})
+    assert text.startswith("run completed\nheld-out accuracy 0.125 before, 0.975 after (+0.850)\n")
+    assert "80.0 s of RL, 93.2 s in all, peak memory 1.50 GiB, seed 4" in text
+    assert f"{summary['balance']['pulled']}  prompts taken from the data" in text
+    assert "the balance sheet adds up" in text
+    assert "metrics  a/metrics.jsonl\nplot     a/plot.png\n" in text
+    assert "evicted" not in text
+
+
+def test_a_terminal_is_shown_a_table_with_every_place() -> None:
+    text = printed(finished(), terminal=True)
+    assert "balance sheet" in text
+    assert "evicted: ready, but too stale" in text
+    assert "adds up" in text
+
+
+def test_a_balance_sheet_that_does_not_add_up_says_so() -> None:
+    summary = finished()
+    summary["balance"]["trained"] += 1
+    assert "DOES NOT ADD UP" in printed(summary, terminal=False)
+
+
+def test_accuracy_is_left_out_where_nothing_was_held_out() -> None:
+    assert "accuracy" not in printed(finished(accuracy_before=None, accuracy_after=None), terminal=False)
+
+
+def test_a_path_with_brackets_is_printed_as_it_is() -> None:
+    text = printed(finished(), terminal=False, outcome="stopped: [red]why[/red]", places={"plot": Path("[bold]/p")})
+    assert "run stopped: [red]why[/red]" in text
+    assert "plot  [bold]/p" in text
+
+
+HOG = """
+import subprocess, sys
+code = "held = bytearray(b'x') * 120_000_000; print('ready', flush=True); input()"
+hog = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=sys.stdout)
+input()
+hog.communicate(b"\\n")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_peak_memory_counts_descendants_and_stays_when_they_are_gone() -> None:
+    with subprocess.Popen([sys.executable, "-c", HOG], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"ready\n"
+        assert len(process_tree(child.pid)) == 2
+        with PeakMemory(child.pid, interval_s=0.01) as peak:
+            child.communicate(b"\n", timeout=30)
+    assert peak.peak_bytes > 120_000_000
+    assert peak.method == "PSS (/proc)"
+    assert process_tree(child.pid) == [child.pid]
+
+
+def test_without_proc_psutil_is_asked_and_the_method_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert process_tree_bytes(1)[1]
+    monkeypatch.setattr(machine, "PROC", tmp_path)
+    with PeakMemory() as peak:
+        assert peak.method == "RSS (psutil)"
+    assert peak.peak_bytes > 10_000_000
+    monkeypatch.setattr(machine, "find_spec", lambda _: None)
+    found, method = process_tree_bytes(1)
+    assert found == 0
+    assert method.startswith("nothing:")

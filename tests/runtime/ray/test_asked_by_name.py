@@ -1,0 +1,52 @@
+"""`evenstep status` and `explain --run` ask a run that is there, from another process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import ray
+
+from runtime.control.messages import Message
+from runtime.explain.live import Standing
+from tests.runtime.ray.helpers import run, settings_of
+
+
+def asked(*arguments: str) -> subprocess.CompletedProcess[str]:
+    address = ray.get_runtime_context().gcs_address
+    code = "from runtime.cli.entry import main; main()"
+    command = [sys.executable, "-c", code, *arguments, "--address", address]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_live_run_says_where_it_stands_and_what_it_waits_for(model: Path, tmp_path: Path) -> None:
+    stands = threading.Event()
+
+    def listener(message: Message) -> None:
+        if isinstance(message, Standing):
+            stands.set()
+
+    settings = settings_of({}, steps=10_000)
+    over: list[object] = []
+    thread = threading.Thread(target=lambda: over.append(run(settings, model, tmp_path / "run", listener)))
+    thread.start()
+    try:
+        assert stands.wait(90)
+        name = next(a["name"] for a in ray.util.list_named_actors(all_namespaces=True) if "controller" in a["name"])
+        name = name.removesuffix("-controller")
+        status = asked("status", "--run", name, "--json")
+        explained = asked("explain", "--run", name, "--json")
+        unknown = asked("status", "--run", "yesterday")
+        ray.get(ray.get_actor(f"{name}-controller", namespace=settings.cluster.namespace).interrupt.remote())
+    finally:
+        thread.join(60)
+    assert not thread.is_alive()
+    assert status.returncode == 0, status.stderr
+    assert json.loads(status.stdout)["size"] == 4
+    assert explained.returncode == 0, explained.stderr
+    assert json.loads(explained.stdout)["verdict"] in ("healthy", "slow", "completed")
+    assert unknown.returncode == 1
+    assert "Ray has no run yesterday" in unknown.stderr
