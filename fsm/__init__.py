@@ -19,8 +19,8 @@ methods of the sampler (`fsm.samplers`).
 what a rule can see of a group: its target step or bucket, its start weight, the replacements that its slot has used,
 and a custom sampler's label. Groups of one class are interchangeable, so the rules never name a prompt. The roster
 (`fsm.groups`) knows the prompts: which ones are in a class, in order of dispatch, and how often each has failed. It
-carries out what the rules decided on counts. It makes one decision itself: it knows a prompt's attempts, so it
-decides whether a failed attempt is retried or given up on (L7).
+carries out what the rules decided on counts. One decision needs it: by the attempts that a prompt has had, `Core._fail`
+retries a failed attempt or gives it up (L7).
 
 **The way of one event** through `Core.apply`:
 
@@ -41,11 +41,15 @@ decides whether a failed attempt is retried or given up on (L7).
    AppliedEvent; the trace is written from these. The driver carries the effects out in order and reports how they
    ended, which is the next event.
 
-Nothing else writes the state. The same events give the same effects and the same snapshot, byte for byte.
+Nothing else writes the state of a core that has begun. The same events give the same effects and the same snapshot,
+byte for byte.
 
-**Where a rule lives.** docs/rules.md has the rules A1 … X4. Search this folder for the number: a rule of one machine is
-a line of its table, a rule of several is the function that cites it. docs/generated/rules_to_tests.md leads on to its
-scenarios and tests.
+**Where a rule lives.** docs/rules.md has the numbered rules. Search this folder for the number: a rule of one machine
+is a line of its table, a rule of several is the function that cites it. docs/generated/rules_to_tests.md leads on to
+its scenarios and tests.
+
+**What to touch.** In `fsm.core` the legality of events and the order of the steps above; a rule goes into its table or
+into `fsm.rules`, where `evenstep check` explores it. Anything that fails must fail before the state changes.
 
 Each part imports only those above it:
 

@@ -1,4 +1,5 @@
-"""The core: `apply(event)` changes the state and returns the effects to carry out. It is the only writer.
+"""The core: `apply(event)` changes the state and returns the effects to carry out. Nothing else writes the
+state of a core that has begun; `fsm.snapshot` makes cores that have not.
 
 The way of one event:
 

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from fsm.machines.prompt_group import BalanceSheet
 from fsm.machines.table import Fairness
-from fsm.rules.changes import Change
 from fsm.rules.laws import Laws
 from fsm.state import State, is_over
 from specs.model import CORE_FAULTS, Answer, CrashFrom, Model, WorldOptions, canonical, deadlocked, initial
@@ -72,11 +71,6 @@ def beginning(laws: Laws, model: Model) -> Transition:
     before = model.begin(laws)
     after, done = model.settle(before, laws)
     return Transition(before, Answer("begin"), done, after)
-
-
-def moves_of(told: Sequence[ReplayedAnswer]) -> list[tuple[Change, ...]]:
-    """What was done, answer by answer."""
-    return [tuple(step.transition.done) for step in told]
 
 
 def confirm(

@@ -1,4 +1,5 @@
-"""The sync pump: where weights are synced. `TrainerGroup.publish` sends them and `Fleet.load` has workers take them.
+"""The sync pump: where weights are synced. The trainer publishes them (`TrainerGroup.finish_step` already does, so that
+`publish` only returns what is there), and `Fleet.load` has the generation workers take them.
 
 Consumes: SyncWeights.
 Waits for: the trainer to publish the version, then every generation worker to confirm it.

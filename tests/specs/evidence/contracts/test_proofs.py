@@ -13,7 +13,7 @@ QUICK = [name for name in cases() if not name.endswith(SLOW)]
 
 
 def test_every_rule_of_every_table_has_an_obligation() -> None:
-    """DESIGN, section 3: one obligation a rule."""
+    """One obligation a rule."""
     assert {f"{table.name}.{rule.name}" for table in ALL_TABLES for rule in table.rules} <= set(cases())
 
 
