@@ -74,6 +74,7 @@ from fsm.config.setup import Setup, set_up
 from fsm.core import AppliedEvent, Core
 from fsm.effects import (
     AbortRollout,
+    ClearReason,
     ClearRows,
     Completed,
     Effect,
@@ -124,7 +125,8 @@ from fsm.samplers.protocol import (
     LabellingSampler,
     PromptGroupSampler,
 )
-from fsm.snapshot import for_other_data, restore, snapshot
+from fsm.snapshot import for_other_data, restore
+from fsm.snapshot import snapshot as take_snapshot
 from fsm.state import GroupClass, Limits, View
 
 __all__ = [
@@ -138,6 +140,7 @@ __all__ = [
     "BudgetExceeded",
     "ChunkTrained",
     "ClaimUnreadable",
+    "ClearReason",
     "ClearRows",
     "Completed",
     "ConfigError",
@@ -183,5 +186,5 @@ __all__ = [
     "parse_config",
     "restore",
     "set_up",
-    "snapshot",
+    "take_snapshot",
 ]

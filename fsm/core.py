@@ -50,7 +50,7 @@ from fsm.rules.changes import Change, Done, RunStopped
 from fsm.rules.laws import Laws, laws_of
 from fsm.rules.outlook import dead_end, is_dead_end, who_led_here
 from fsm.rules.sampler_calls import ask_label
-from fsm.samplers.protocol import LabellingSampler
+from fsm.samplers.protocol import LabellingSampler, labelling
 from fsm.state import State, is_over
 
 
@@ -85,8 +85,7 @@ class Core:
         self.error: EvenstepError | None = None
         """Why the run was stopped; None while it runs and when it is completed."""
         self.notices: list[str] = list(setup.notices)
-        sampler = setup.sampler
-        self._labelling = sampler if isinstance(sampler, LabellingSampler) and sampler.labels > 1 else None
+        self._labelling = labelling(setup.sampler)
         """The sampler, where it labels groups. Asked for once: an isinstance of a protocol is slow."""
         self.before_stop: Callable[[], None] | None = None
         """Called before an event that stops the run changes anything: a checkpoint saved then resumes as after a crash.

@@ -221,7 +221,7 @@ def test_other_data_that_was_asked_for_drops_what_is_not_trained(output: Path) -
 
 def test_asking_for_other_data_where_it_is_the_same_goes_on_in_it(output: Path) -> None:
     point = find(output, ResumeRequest(accepts_other_data=True))
-    assert "the data is that of the checkpoint" in point.notices[0]
+    assert "the data is the checkpoint's, so the run continues with it" in point.notices[0]
     assert point.control == json.loads((checkpoints(output)[0] / "control.json").read_text())
 
 

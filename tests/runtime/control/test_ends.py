@@ -43,7 +43,7 @@ def test_an_error_that_explains_itself_has_no_traceback_and_any_other_has_one_li
         other = failure_of(error)
     assert other.says == "RuntimeError: first line second line"
     assert other.traceback is not None
-    assert "test_control_ends.py" in other.traceback
+    assert "test_ends.py" in other.traceback
 
 
 def test_a_save_is_waited_for_as_long_as_it_writes(tmp_path: Path) -> None:

@@ -279,6 +279,7 @@ def test_a_group_whose_sampler_gives_it_no_label_ends_the_run_and_its_rollouts_a
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run = Metered("ready_first", **whole_chunks())
+    monkeypatch.setattr(run.world.core, "_labelling", run.world.core.setup.sampler)
     monkeypatch.setattr(run.world.core, "_label", no_label)
     run.finish_next(1.0, 0.0)
     run.it.close(run.now_s)
@@ -286,7 +287,7 @@ def test_a_group_whose_sampler_gives_it_no_label_ends_the_run_and_its_rollouts_a
     assert run.world.status == "stopped"
 
 
-def no_label(record: object) -> int:
+def no_label(sampler: object, record: object) -> int:
     raise SamplerError("label it")
 
 

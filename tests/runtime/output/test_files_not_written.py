@@ -91,7 +91,7 @@ def test_metrics_that_were_refused_are_written_once_the_disk_takes_them(tmp_path
 def test_metrics_that_stay_refused_are_counted_at_the_end(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
     writers = open_writers(tmp_path, config={})
-    with pytest.raises(FileNotWritten, match="No space left on device; the run goes on"):
+    with pytest.raises(FileNotWritten, match="No space left on device; the run continues"):
         writers[0].write("step", {"step": 0})
     with pytest.raises(FileNotWritten, match="1 lines of it are lost"):
         close_writers(writers)
@@ -247,7 +247,7 @@ def test_a_run_whose_checkpoint_is_refused_goes_on_and_writes_the_next(tmp_path:
     assert run.recorder.checkpoints == [4]
     assert ("checkpoint", 2, "ended") in run.recorder.calls
     [error] = run.recorder.refused
-    assert str(error).endswith("no checkpoint was added; the run goes on, and tries again in 2 steps")
+    assert str(error).endswith("no checkpoint was added; the run continues, and tries again in 2 steps")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,15 @@
+"""Commands that run in the tests' own process leave no folder of a user's in its path."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _path_as_before() -> Iterator[None]:
+    before = list(sys.path)
+    yield
+    sys.path[:] = before
