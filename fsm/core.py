@@ -118,6 +118,11 @@ class Core:
             self._observer(AppliedEvent(event, changes, effects))
         return effects
 
+    @property
+    def has_begun(self) -> bool:
+        """`Begin` was applied, or the core was reinstated."""
+        return self._begun
+
     def waits_for(self) -> str:
         """What the current step waits for, in one sentence."""
         return waits_for(self.state, self.limits, self.setup.sampler_name)

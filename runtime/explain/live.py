@@ -21,6 +21,7 @@ Json = Mapping[str, Any]
 IDLE_SHOWN_S = 10.0
 """From then on the lines say for how long there was no progress."""
 BAR_WIDTH = 40
+BEFORE_BEGIN = "the weights of every worker, and the held-out accuracy before the first step"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class Standing:
     """A run now. The figures of the last closed step are None until a step has closed."""
 
     status: str
-    """As `fsm.explain.status` names it."""
+    """As `fsm.explain.status` names it; `starting` before the run has begun."""
     step: int
     max_steps: int | None
     selected: int
@@ -57,7 +58,7 @@ def standing_of_core(core: Core, last: Json | None, idle_s: float) -> Standing:
     state, limits = core.state, core.limits
     sheet, step = state.sheet, state.trainer.version
     return Standing(
-        status=status(state),
+        status=status(state) if core.has_begun else "starting",
         step=step,
         max_steps=None if limits.max_steps < 0 else limits.max_steps,
         selected=state.step.selected,
@@ -75,7 +76,7 @@ def standing_of_core(core: Core, last: Json | None, idle_s: float) -> Standing:
         zero_variance_fraction=None if last is None else last["zero_variance_fraction"],
         tokens_per_s=None if last is None else last["generation_tokens_per_s"],
         idle_s=round(idle_s, 3),
-        waits_for=waits_for_briefly(state, limits, core.setup.sampler_name),
+        waits_for=waits_for_briefly(state, limits, core.setup.sampler_name) if core.has_begun else BEFORE_BEGIN,
     )
 
 

@@ -18,7 +18,9 @@ from typing import Any
 
 from runtime.launch.processes import process_tree
 
-COMMAND = [sys.executable, "-u", "-c", "from runtime.cli.entry import main; main()", "train"]
+HEARS_SIGINT = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+"""Whoever started the tests may ignore it, as a shell does for what it runs in the background."""
+COMMAND = [sys.executable, "-u", "-c", f"{HEARS_SIGINT}; from runtime.cli.entry import main; main()", "train"]
 SMALL = [
     "grpo.num_prompts_per_step=4",
     "grpo.num_generations_per_prompt=8",

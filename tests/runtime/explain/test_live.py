@@ -68,6 +68,12 @@ def test_the_lines_say_how_the_step_fills_what_is_where_and_what_it_waits_for() 
     )
 
 
+def test_a_run_that_has_not_begun_is_starting_and_not_deadlocked() -> None:
+    standing = standing_of_core(Core(set_up(config_of("ready_first", 4), 40)), None, 0.0)
+    assert standing.status == "starting"
+    assert "held-out accuracy before the first step" in live_lines(standing)[2]
+
+
 def test_what_no_step_has_said_yet_is_left_open() -> None:
     step, _, _ = live_lines(standing_of_core(a_world().core, None, 75.0))
     assert step.endswith("reward –  zero variance –  – tokens/s  no progress for 75 s")
