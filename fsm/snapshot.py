@@ -25,7 +25,7 @@ from fsm.machines.step_assembly import StepAssembly, StepState
 from fsm.machines.trainer import Trainer, TrainerState
 from fsm.rules import on_event
 from fsm.snapshot_form import FORMAT, keeps_every_slot, require_agreement, require_form, require_lists
-from fsm.state import Budgets, Counts, GroupClass, Queue, State, slots_accounted
+from fsm.state import Budgets, Counts, GroupClass, Queue, State, is_over, slots_accounted
 from fsm.values import pages
 
 Json = dict[str, Any]
@@ -39,7 +39,7 @@ def snapshot(core: Core) -> Json:
         "format": FORMAT,
         "sampler": core.setup.sampler_name,
         "sampler_stamps_target_steps": book.stamps_target_steps,
-        "sampler_keeps_every_slot": core.laws.promises.keeps_every_slot and not core.limits.closes_short,
+        "sampler_keeps_every_slot": _keeps_every_slot(core),
         "num_prompts_per_step": core.limits.size,
         "num_generations_per_prompt": core.setup.config.grpo.num_generations_per_prompt,
         "prompts_per_epoch": core.limits.prompts_per_epoch,
@@ -267,6 +267,13 @@ def _fill(roster: Roster, saved: Json) -> None:
 
 
 _COUNTS = ("backing_off", "waiting", "running", "ready", "chunk", "accumulated")
+
+
+def _keeps_every_slot(core: Core) -> bool:
+    """Whether a resume may count on every slot (X2): the sampler promises it, and a custom one has kept it so far."""
+    promised = core.laws.promises.keeps_every_slot and not core.limits.closes_short
+    broken = core.laws.is_custom and not is_over(core.state) and not slots_accounted(core.state, core.limits)
+    return promised and not broken
 
 
 def _state_to_json(state: State) -> Json:

@@ -32,7 +32,7 @@ def diagram(
 
       evenstep diagram AdmissionGate
 
-      evenstep diagram --write docs/machines.md --write docs/architecture.md
+      evenstep diagram --write docs/generated/machines.md --write docs/architecture.md
     """
     for document in write or ():
         if not document.is_file():

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
 
 import fsm
 from fsm import effects, events
+from fsm.state import State
 from specs.evidence.diagrams import refreshed
 
 ROOT = Path(__file__).parents[2]
@@ -166,3 +168,11 @@ def test_the_property_of_its_page_is_checked_as_the_page_says(tmp_path, monkeypa
             break
         said = line.partition("at once; ")[0]
         assert line == "..." or any(said in other for other in shown), line
+
+
+def test_every_field_of_the_state_that_the_page_of_properties_names_exists():
+    text = (ROOT / "docs/writing_a_property.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"(?<![\w.])state((?:\.[a-z_]+)+)", text))
+    assert named
+    for path in named:
+        attrgetter(path[1:])(State())

@@ -4,7 +4,7 @@ from typing import Any
 
 from fsm.events import GroupRecord
 from fsm.machines.admission_gate import within_window
-from fsm.samplers.builtin import InOrder, ReadyFirst
+from fsm.samplers.builtin import InOrder, ReadyFirst, count, take
 from fsm.samplers.protocol import MOST_LABELS, Admission, GatedSampler
 from fsm.state import GroupClass, View
 
@@ -245,3 +245,19 @@ class LabelRaises(Derived):
 
     def label(self, record: GroupRecord) -> Any:
         raise UnicodeError("label it")
+
+
+class EvictsAgainstItsPromise(GatedSampler):
+    """Promises to evict nothing, and evicts whatever is not of today's version."""
+
+    evicts_stale = False
+
+    def __init__(self, max_staleness_versions=3):
+        super().__init__(max_staleness_versions)
+
+    def select(self, view, min_groups, max_groups):
+        taken = take(view.ready_classes(), max_groups)
+        return taken if count(taken) >= min_groups else []
+
+    def evict(self, view):
+        return [group_class for group_class, _ in view.ready_classes() if group_class.start_weight < view.version]
