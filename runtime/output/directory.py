@@ -85,15 +85,11 @@ def alone_in(output: Path) -> Iterator[None]:
         yield
         return
     with (output / RUN).open("rb") as file:
-        try:
-            _lock(file)
-        except BlockingIOError:
+        if not _lock(file):
             raise ConfigError(
                 f"{_CANNOT_START}the run in {output} is still running: another process has locked its {RUN}. Wait "
                 "for its end, or end it, and resume then"
-            ) from None
-        except OSError:
-            pass  # a file system without locks
+            )
         yield
 
 
@@ -118,14 +114,8 @@ def starting_in(output: Path) -> Iterator[list[str]]:
     if problems:
         raise ConfigError("\n  - ".join(["the run cannot start:", *problems]))
     with (output / MARK).open("ab") as mark:
-        try:
-            _lock(mark)
-        except BlockingIOError:
-            raise ConfigError(
-                f"{_CANNOT_START}another one has just started in {output}; name another directory"
-            ) from None
-        except OSError:
-            pass  # a file system without locks: only the next start would need one, and it is refused
+        if not _lock(mark):
+            raise ConfigError(f"{_CANNOT_START}another one has just started in {output}; name another directory")
         mark.truncate(0)
         mark.write(_SAYS.encode("ascii"))
         mark.flush()
@@ -158,9 +148,15 @@ def _leave_nothing(output: Path, made: list[Path]) -> None:
         folder.rmdir()
 
 
-def _lock(mark: IO[bytes]) -> None:
-    """Lock a file until it is closed. Raises BlockingIOError for a locked one, and OSError where files can't be."""
-    fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
+def _lock(mark: IO[bytes]) -> bool:
+    """Lock a file until it is closed. False if another process has locked it; True on a file system without locks."""
+    try:
+        fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _listed(names: list[str]) -> str:

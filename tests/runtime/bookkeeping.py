@@ -11,10 +11,9 @@ import numpy as np
 from fsm.config.parse import RunConfig, parse_config
 from fsm.core import AppliedEvent, Core
 from fsm.events import FailureKind
-from fsm.machines.trainer import TrainerState
-from fsm.state import State
 from runtime.groups import GroupReceipt, Rollout, RolloutGroup
 from specs.scenarios.world import World
+from tests.fsm.helpers import running_prompts, step_on
 
 WINDOW_KEY = {"in_order": "max_lookahead_versions"}
 
@@ -43,9 +42,9 @@ def config_of(sampler: str = "in_order", window: int = 1, **changes: Any) -> Run
 
 
 def world_of(
-    config: RunConfig, num_prompts: int = 24, observer: Callable[[AppliedEvent, State], None] | None = None
+    config: RunConfig, num_prompts: int = 24, observer: Callable[[AppliedEvent, Core], None] = lambda event, core: None
 ) -> World:
-    """A world whose observer is told the state after each transition, too."""
+    """A world whose observer is given the core, too."""
     cores: list[Core] = []
 
     def make_core(*given: Any, **named: Any) -> Core:
@@ -53,29 +52,9 @@ def world_of(
         return cores[-1]
 
     def observe(transition: AppliedEvent) -> None:
-        if observer is not None:
-            observer(transition, cores[-1].state)
+        observer(transition, cores[-1])
 
     return World(config, num_prompts, observer=observe, make_core=make_core)
-
-
-def running_prompts(world: World) -> list[int]:
-    """Prompts whose attempt runs, in order of dispatch."""
-    return [group.prompt for group in world.core.book.roster.in_order() if group.group_class.start_weight >= 0]
-
-
-def step_on(world: World) -> bool:
-    """The trainer reports whatever it is busy with. False where it is not busy."""
-    match world.core.state.trainer.status:
-        case TrainerState.TRAINING:
-            world.chunk_trained()
-        case TrainerState.FINISHING:
-            world.step_finished()
-        case TrainerState.SYNCING:
-            world.weights_synced()
-        case TrainerState.ASSEMBLING:
-            return False
-    return True
 
 
 def random_moves(world: World, seed: int, moves: int) -> None:

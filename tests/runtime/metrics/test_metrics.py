@@ -43,7 +43,7 @@ class Metered:
         self.meter: StepMeter | None = None
         config = config_of(sampler, window, **changes)
         self.early: list[tuple[AppliedEvent, State]] = []
-        self.world: World = world_of(config, num_prompts, self.observe)
+        self.world: World = world_of(config, num_prompts, lambda event, core: self.observe(event, core.state))
         self.meter = StepMeter(self.world.core.limits, now_s=100.0)
         for transition, state in self.early:
             self.meter.observe(transition, state, 100.0)
@@ -76,7 +76,7 @@ class Metered:
         self.now_s += finish_s
         self.it.trained(trainer_metrics(self.world.core.state.trainer.version + 1))
         self.world.step_finished()
-        self.tally_at_close = self.world.core.state.sheet
+        self.sheet_at_close = self.world.core.state.sheet
         self.now_s += sync_s
         self.world.weights_synced()
 
@@ -143,7 +143,7 @@ def test_one_step_by_hand() -> None:
     assert (record.kl, record.entropy, record.clip_fraction) == (0.01, 1.2, 0.05)
     assert (record.grad_norm, record.loss, record.lr) == (0.7, -0.1, 3e-4)
     assert record.gate in ("open", "closed")
-    sheet = run.tally_at_close
+    sheet = run.sheet_at_close
     assert (record.in_flight, record.ready, record.queued, record.spares) == (
         sheet.in_flight,
         sheet.ready,

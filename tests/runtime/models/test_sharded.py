@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ from transformers import AutoModelForCausalLM
 
 from runtime.training.ranks import joined_ranks, share_of_rank
 from tests.runtime.models.architectures import groups, logits_of, save, train_a_step, trainer_of
+from tests.runtime.training.helpers import run_two_ranks
 
 NAMES = ("deepseek_v3", "qwen3_moe", "gpt2 tied")
 
@@ -37,20 +37,7 @@ def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("two_ranks")
     for name in NAMES:
         save(name, directory / name)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GLOO_SOCKET_IFNAME", "lo")
-        patch.setenv("OMP_NUM_THREADS", "1")
-        context = multiprocessing.get_context("spawn")
-        processes = [context.Process(target=run_rank, args=(rank, directory)) for rank in range(2)]
-        for process in processes:
-            process.start()
-        for process in processes:
-            process.join(timeout=240)
-        still_alive = [process for process in processes if process.is_alive()]
-        for process in still_alive:
-            process.kill()
-    assert not still_alive
-    assert [process.exitcode for process in processes] == [0, 0]
+    run_two_ranks(run_rank, directory)
     return directory
 
 

@@ -8,10 +8,11 @@ from pathlib import Path
 from fsm.core import Core
 from fsm.events import FailureKind
 from runtime.report.collect import Collected, collect
-from runtime.trace.notes import CallBegan, CallEnded
+from runtime.trace.notes import CallBegan, CallEnded, NoProgress, WorkerDied
 from runtime.trace.reader import open_trace
 from tests.runtime.bookkeeping import config_of, running_prompts, step_on
 from tests.runtime.explain.helpers import Recorded, recording
+from tests.runtime.explain.helpers import config_of as config_with
 
 HOSTILE = (
     "</script><script>document.title='broken'</script><img src=x onerror=\"document.title='broken'\"> <!--  --> "
@@ -55,3 +56,12 @@ def wandered(
 def collected(path: Path) -> Collected:
     """Everything that a report shows of a trace."""
     return collect(open_trace(path))
+
+
+def record_hostile(path: Path) -> None:
+    """A trace with hostile content wherever a text can be."""
+    with recording(path, config_with("in_order", 2, failure={"backoff_base_s": 1.0})) as run:
+        run.world.fail(0, FailureKind.INFRA, HOSTILE)
+        run.world.fail(1, FailureKind.INFRA, "y" * 1_000_000 + HOSTILE)
+        run.note(WorkerDied(HOSTILE, HOSTILE))
+        run.note(NoProgress(9.0, HOSTILE))

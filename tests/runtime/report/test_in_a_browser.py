@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from fsm.events import FailureKind
 from runtime.cli.app import app
-from runtime.trace.notes import NoProgress, Validated, WorkerDied
+from runtime.trace.notes import Validated
 from tests.runtime.explain.helpers import config_of, recording
-from tests.runtime.report.helpers import HOSTILE, wander
+from tests.runtime.report.helpers import record_hostile, wander
 
 playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: make setup")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -235,11 +234,7 @@ def test_light_and_dark_follow_the_system_and_the_button(browser: Any, output: P
 
 def test_hostile_content_is_seen_as_text_and_runs_nowhere(browser: Any, tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
-    with recording(path, config_of("in_order", 2, failure={"backoff_base_s": 1.0})) as run:
-        run.world.fail(0, FailureKind.INFRA, HOSTILE)
-        run.world.fail(1, FailureKind.INFRA, "y" * 1_000_000 + HOSTILE)
-        run.note(WorkerDied(HOSTILE, HOSTILE))
-        run.note(NoProgress(9.0, HOSTILE))
+    record_hostile(path)
     report = opened_in(browser, report_of(path))
     page = report.page
     for asked in ("onerror", "prompt 0", "prompt 1", "step 0"):

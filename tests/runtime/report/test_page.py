@@ -18,15 +18,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from fsm.events import FailureKind
 from runtime.cli.app import app
 from runtime.report.columns import JAVASCRIPT
 from runtime.report.page import SCRIPTS, page_of
 from runtime.report.perfetto import events_of
 from runtime.trace.files import TraceUnreadable
-from runtime.trace.notes import NoProgress, WorkerDied
 from tests.runtime.explain.helpers import config_of, recording
-from tests.runtime.report.helpers import HOSTILE, collected, wander, wandered
+from tests.runtime.report.helpers import HOSTILE, collected, record_hostile, wander, wandered
 
 
 class Page(HTMLParser):
@@ -69,11 +67,7 @@ def reported(path: Path, *arguments: str) -> tuple[int, str, Path]:
 def hostile(tmp_path: Path) -> Path:
     """A trace with hostile content wherever a text can be."""
     path = tmp_path / "trace.jsonl"
-    with recording(path, config_of("in_order", 2, failure={"backoff_base_s": 1.0})) as run:
-        run.world.fail(0, FailureKind.INFRA, HOSTILE)
-        run.world.fail(1, FailureKind.INFRA, "y" * 1_000_000 + HOSTILE)
-        run.note(WorkerDied(HOSTILE, HOSTILE))
-        run.note(NoProgress(9.0, HOSTILE))
+    record_hostile(path)
     return path
 
 

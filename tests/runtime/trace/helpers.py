@@ -11,7 +11,7 @@ from fsm.core import AppliedEvent, Core
 from runtime.trace.files import make_header
 from runtime.trace.writer import Trace, TraceConfig
 from specs.scenarios.world import World
-from tests.runtime.bookkeeping import config_of, random_moves
+from tests.runtime.bookkeeping import config_of, random_moves, world_of
 
 SAMPLERS = ("in_order", "ready_first", "windowed", "weight_fifo")
 
@@ -20,19 +20,14 @@ def traced_world(
     trace: Trace, sampler: str, num_prompts: int, then: Callable[[int, Core], None] | None = None
 ) -> World:
     """A world whose core is observed by a trace; `then` is told the number of each transition's record."""
-    cores: list[Core] = []
 
-    def make_core(*given: Any, **named: Any) -> Core:
-        cores.append(Core(*given, **named))
-        return cores[-1]
-
-    def observe(transition: AppliedEvent) -> None:
+    def observe(transition: AppliedEvent, core: Core) -> None:
         seq = trace.records
-        trace.observe(transition, cores[-1])
+        trace.observe(transition, core)
         if then is not None:
-            then(seq, cores[-1])
+            then(seq, core)
 
-    return World(config_of(sampler), num_prompts, observer=observe, make_core=make_core)
+    return world_of(config_of(sampler), num_prompts, observe)
 
 
 def open_for(path: Path, sampler: str = "in_order", *, num_prompts: int = 24, **options: Any) -> Trace:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
@@ -123,3 +126,21 @@ def assert_same_weights(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarra
     assert ours.keys() == theirs.keys()
     for name, array in ours.items():
         np.testing.assert_allclose(array, theirs[name], rtol=0, atol=tolerance, err_msg=name)
+
+
+def run_two_ranks(run_rank: Callable[..., None], *args: object) -> None:
+    """Run `run_rank(rank, *args)` in two processes that meet on the loopback, until both have ended well."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GLOO_SOCKET_IFNAME", "lo")
+        patch.setenv("OMP_NUM_THREADS", "1")
+        context = multiprocessing.get_context("spawn")
+        processes = [context.Process(target=run_rank, args=(rank, *args)) for rank in range(2)]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join(timeout=240)
+        still_alive = [process for process in processes if process.is_alive()]
+        for process in still_alive:
+            process.kill()
+    assert not still_alive
+    assert [process.exitcode for process in processes] == [0, 0]

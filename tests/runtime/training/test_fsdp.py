@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 from dataclasses import asdict
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from runtime.training.config import LossConfig
 from runtime.training.model import load_causal_lm
 from runtime.training.ranks import Ranks, alone, joined_ranks, shard_model, share_of_rank
 from runtime.training.totals import GroupSums, LossSums, StepTotals, total_over_ranks
-from tests.runtime.training.helpers import assert_same_weights, copied_weights, make_groups, make_trainer
+from tests.runtime.training.helpers import assert_same_weights, copied_weights, make_groups, make_trainer, run_two_ranks
 
 LOSS = LossConfig(aggregation="sequence", reference_policy_kl_penalty=0.1)
 SHORT = {"train_microbatch_tokens": 24}
@@ -72,20 +71,7 @@ def run_rank(rank: int, model: str, directory: Path) -> None:
 @pytest.fixture(scope="module")
 def two_ranks(tiny_gpt2: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("two_ranks")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GLOO_SOCKET_IFNAME", "lo")
-        patch.setenv("OMP_NUM_THREADS", "1")
-        context = multiprocessing.get_context("spawn")
-        processes = [context.Process(target=run_rank, args=(rank, tiny_gpt2, directory)) for rank in range(2)]
-        for process in processes:
-            process.start()
-        for process in processes:
-            process.join(timeout=120)
-        still_alive = [process for process in processes if process.is_alive()]
-        for process in still_alive:
-            process.kill()
-    assert not still_alive
-    assert [process.exitcode for process in processes] == [0, 0]
+    run_two_ranks(run_rank, tiny_gpt2, directory)
     return directory
 
 
