@@ -59,12 +59,12 @@ def start_problems(output: Path) -> Iterator[str]:
         )
     try:
         with (output / MARK).open("ab") as mark:
-            _lock(mark)
+            free = _lock(mark)
     except OSError as error:
-        yield (
-            f"{output} is the directory of a run that starts at this moment ({error.strerror}): wait for it, name "
-            "another, or remove this one if no run is there"
-        )
+        yield f"{output / MARK} can't be opened ({error.strerror}): remove it, or name another directory"
+        return
+    if not free:
+        yield (f"{output} is the directory of a run that starts at this moment: wait for it, or name another directory")
 
 
 def resume_problems(output: Path) -> Iterator[str]:
