@@ -5,7 +5,8 @@ Arrays are numpy, so that the object store shares them without a copy. They are 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -109,6 +110,8 @@ class GroupReceipt:
     """Seconds from the start of the attempt to its last token."""
     reward_s: float
     """Seconds that scoring took."""
+    parts: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """The parts of each reward, by name (`Verdict.parts`)."""
 
     @property
     def zero_variance(self) -> bool:

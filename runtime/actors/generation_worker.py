@@ -26,7 +26,7 @@ from runtime.actors.reward_worker import verdict_threads
 from runtime.groups import Evaluation, GroupReceipt, Rollout, RolloutGroup
 from runtime.output.shared_output import not_shared
 from runtime.settings import Settings
-from runtime.tasks.base import DataFailure, Rated, Scored
+from runtime.tasks.base import Completion, DataFailure, Rated, Scored, Verdict
 from runtime.transport.answers import Aborted, Answer, AttemptFailed, AttemptFinished, Order, Published
 from runtime.transport.data_plane import DataPlane
 from runtime.transport.weight_sync import make_fetcher
@@ -269,7 +269,7 @@ class GenerationWorker:
         self,
         order: Order,
         group: SampledGroup,
-        verdicts: Sequence[tuple[float, bool]],
+        verdicts: Sequence[Verdict],
         generation_s: float,
         reward_s: float,
     ) -> GroupReceipt:
@@ -278,18 +278,19 @@ class GenerationWorker:
             worker=self._name,
             start_weight=order.start_weight,
             end_weight=group.end_weight,
-            rewards=tuple(reward for reward, _ in verdicts),
-            correct=tuple(correct for _, correct in verdicts),
-            completion_tokens=tuple(int(sample.loss_mask.sum()) for sample in group.samples),
+            rewards=tuple(verdict.reward for verdict in verdicts),
+            correct=tuple(verdict.correct for verdict in verdicts),
+            parts={name: tuple(verdict.parts[name] for verdict in verdicts) for name in verdicts[0].parts},
+            completion_tokens=tuple(sample.completion.tokens for sample in group.samples),
             finished=tuple(sample.finished for sample in group.samples),
             generation_s=generation_s,
             reward_s=reward_s,
         )
 
 
-def to_be_rated(groups: Iterable[SampledGroup]) -> list[tuple[int, list[tuple[str, ...]]]]:
-    """The arguments of a reward worker: for each group the index of its item, and each sibling's turns."""
-    return [(group.index, [sample.turns for sample in group.samples]) for group in groups]
+def to_be_rated(groups: Iterable[SampledGroup]) -> list[tuple[int, list[Completion]]]:
+    """The arguments of a reward worker: for each group the index of its item, and each sibling's completion."""
+    return [(group.index, [sample.completion for sample in group.samples]) for group in groups]
 
 
 def _group(sampled: SampledGroup, receipt: GroupReceipt) -> RolloutGroup:

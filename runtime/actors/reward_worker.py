@@ -13,7 +13,7 @@ import random
 from collections.abc import Sequence
 
 from runtime.checkpoints.origin import refuse_changed_data
-from runtime.tasks.base import JudgedTask, OwnTask, Rated, Scored, Verdict, VerdictFault
+from runtime.tasks.base import Completion, JudgedTask, OwnTask, Rated, Scored, VerdictFault
 from runtime.tasks.config import DataConfig, DelayConfig, JsonlTaskConfig
 from runtime.tasks.data import load_task
 from runtime.tasks.split import Split, derive_seed
@@ -53,16 +53,20 @@ class RewardWorker:
             self._pool = VerdictPool(task.judge, pool_size(threads, processes), task.verdict_timeout_s)
         self._delayed = asyncio.Semaphore(threads)
 
-    async def score(self, groups: Sequence[tuple[int, Sequence[tuple[str, ...]]]], split: Split = "training") -> Scored:
-        """Rate every sibling of each group: the index of its item in the split, and each sibling's turns.
+    async def score(self, groups: Sequence[tuple[int, Sequence[Completion]]], split: Split = "training") -> Scored:
+        """Rate every sibling of each group: the index of its item in the split, and each sibling's completion.
 
         Only verdicts of training are delayed: validation measures accuracy, not waiting.
         """
         task = self._tasks[split]
+        rated: list[tuple[Rated, ...]]
         if isinstance(task, OwnTask) and (self._data.delay is None or split == "validation"):
-            rated = [tuple(_own(task, index, said, at) for at, said in enumerate(turns)) for index, turns in groups]
+            rated = [
+                tuple(task.verify(index, said, sibling) for sibling, said in enumerate(completions))
+                for index, completions in groups
+            ]
         else:
-            rated = await asyncio.gather(*(self._group(task, split, index, turns) for index, turns in groups))
+            rated = await asyncio.gather(*(self._group(task, split, *group) for group in groups))
         return Scored(rated, None if self._pool is None else self._pool.take_printed())
 
     async def close(self) -> None:
@@ -71,30 +75,22 @@ class RewardWorker:
             await self._pool.close()
 
     async def _group(
-        self, task: OwnTask | JudgedTask, split: Split, index: int, turns: Sequence[tuple[str, ...]]
+        self, task: OwnTask | JudgedTask, split: Split, index: int, completions: Sequence[Completion]
     ) -> tuple[Rated, ...]:
-        rated = (self._rollout(task, split, index, said, sibling) for sibling, said in enumerate(turns))
+        rated = (self._rollout(task, split, index, said, sibling) for sibling, said in enumerate(completions))
         return tuple(await asyncio.gather(*rated))
 
     async def _rollout(
-        self, task: OwnTask | JudgedTask, split: Split, index: int, said: tuple[str, ...], sibling: int
+        self, task: OwnTask | JudgedTask, split: Split, index: int, said: Completion, sibling: int
     ) -> Rated:
         if self._data.delay is not None and split == "training":
             async with self._delayed:
                 await asyncio.sleep(delay_s(self._data.delay, self._data.seed, index, sibling))
         if isinstance(task, OwnTask):
-            return _own(task, index, said, sibling)
+            return task.verify(index, said, sibling)
         assert self._pool is not None, "both splits are of one task"
         answer = await self._pool.rate(task.case(index, said))
-        return task.blame(index, said, answer) if isinstance(answer, VerdictFault) else _rated(answer)
-
-
-def _own(task: OwnTask, index: int, said: tuple[str, ...], sibling: int) -> Rated:
-    return _rated(task.verify(index, said, sibling))
-
-
-def _rated(verdict: Verdict) -> Rated:
-    return verdict.reward, verdict.correct
+        return task.blame(index, said, answer) if isinstance(answer, VerdictFault) else answer
 
 
 def delay_s(delay: DelayConfig, seed: int, index: int, sibling: int) -> float:

@@ -65,8 +65,8 @@ async def evaluate(
     failures = [verdict for verdict in rated if isinstance(verdict, str)]
     verdicts = [verdict for verdict in rated if not isinstance(verdict, str)]
     return Evaluation(
-        accuracy=sum(correct for _, correct in verdicts) / len(rated),
-        mean_reward=sum(reward for reward, _ in verdicts) / len(rated),
+        accuracy=sum(verdict.correct for verdict in verdicts) / len(rated),
+        mean_reward=sum(verdict.reward for verdict in verdicts) / len(rated),
         prompts=len(indices),
         rollouts=len(rated),
         start_weight=min(group.start_weight for group in groups),

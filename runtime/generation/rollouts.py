@@ -17,7 +17,7 @@ import numpy.typing as npt
 from runtime.generation.config import Sampling
 from runtime.generation.engine import Engine, GeneratedGroup, GeneratedSequence, GroupRequest
 from runtime.models.text import TextCodec
-from runtime.tasks.base import Task
+from runtime.tasks.base import Completion, Task
 from runtime.tasks.split import derive_seed
 
 Result = TypeVar("Result")
@@ -41,6 +41,11 @@ class Sample:
     logprobs: npt.NDArray[np.float32]
     finished: bool
     turns: tuple[str, ...]
+
+    @property
+    def completion(self) -> Completion:
+        """What is sent to be rated."""
+        return Completion(self.turns, int(self.loss_mask.sum()), "stop" if self.finished else "length")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,7 +72,7 @@ def make_job(
 ) -> GroupJob:
     """The job for item `index` of a task. Its seed is derived from `seed` and `prompt`, so all attempts are equal."""
     seed = derive_seed(seed, "group", prompt)
-    prompt_token_ids = codec.encode_prompt(task.prompt(index))
+    prompt_token_ids = codec.encode_prompt(task.opening(index))
     return GroupJob(prompt, index, GroupRequest(request_id, prompt_token_ids, num_generations, seed, sampling))
 
 

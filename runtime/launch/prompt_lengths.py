@@ -58,7 +58,7 @@ def _too_long(task: Task, codec: TextCodec, limit: int) -> list[_Long]:
     """Too long prompts, the longest first; none for a task that draws its items."""
     if not task.is_listed:
         return []
-    counted = [(index, len(codec.encode_prompt(task.prompt(index)))) for index in range(task.num_prompts)]
+    counted = [(index, len(codec.encode_prompt(task.opening(index)))) for index in range(task.num_prompts)]
     found = [_Long(task.where(index), tokens) for index, tokens in counted if tokens > limit]
     return sorted(found, key=lambda long: -long.tokens)
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from transformers import PreTrainedTokenizerBase
 
 from runtime.models.directory import end_tokens
-from runtime.tasks.base import TaskError
+from runtime.tasks.base import Chat, TaskError
 from runtime.tasks.config import DataConfig
 
 _ANSWER, _QUESTION = "evenstep-answer", "evenstep-question"
@@ -27,8 +29,15 @@ class TextCodec:
     chat: bool = False
     system_prompt: str | None = None
 
-    def encode_prompt(self, prompt: str) -> npt.NDArray[np.int32]:
-        """Token ids (P,) of a task's prompt inside the template and the chat template."""
+    def encode_prompt(self, prompt: str | Chat) -> npt.NDArray[np.int32]:
+        """Token ids (P,) of a task's prompt inside the template and the chat template.
+
+        Messages always go through the chat template. They have the system prompt if they bring none.
+        """
+        if isinstance(prompt, Chat):
+            brings_one = prompt.messages[0]["role"] == "system"
+            messages = [*([] if brings_one else self._system()), *prompt.messages]
+            return self._encode(self._render(messages, open_turn=True, tools=prompt.tools))
         text = self.prompt_template.replace("{prompt}", prompt)
         if self.chat:
             text = self._render([*self._system(), {"role": "user", "content": text}], open_turn=True)
@@ -74,8 +83,17 @@ class TextCodec:
     def _system(self) -> list[dict[str, str]]:
         return [] if self.system_prompt is None else [{"role": "system", "content": self.system_prompt}]
 
-    def _render(self, messages: list[dict[str, str]], *, open_turn: bool) -> str:
-        return str(self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=open_turn))
+    def _render(
+        self, messages: Sequence[Mapping[str, Any]], *, open_turn: bool, tools: Sequence[Mapping[str, Any]] = ()
+    ) -> str:
+        return str(
+            self.tokenizer.apply_chat_template(
+                [dict(message) for message in messages],
+                tools=[dict(tool) for tool in tools] or None,
+                tokenize=False,
+                add_generation_prompt=open_turn,
+            )
+        )
 
 
 def make_codec(tokenizer: PreTrainedTokenizerBase, data: DataConfig) -> TextCodec:

@@ -7,9 +7,9 @@ for the same prompt twice.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
 
 
 class DataFailure(Exception):
@@ -25,10 +25,40 @@ class TaskError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The rating of a rollout. Accuracy counts `correct`; training uses `reward`, in [0, 1]."""
+    """The rating of a rollout. Accuracy counts `correct`; training uses `reward`, any finite number."""
 
     reward: float
     correct: bool
+    parts: Mapping[str, float] = field(default_factory=dict)
+    """What the reward is made of, by name and unweighted. All rollouts of a task have the same names."""
+
+
+FinishReason = Literal["stop", "length"]
+"""Whether a rollout ended by itself, or a length limit cut it off; the names of the OpenAI API."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What a rollout gives to be rated: the policy's texts, one a turn, without special tokens."""
+
+    turns: tuple[str, ...]
+    tokens: int
+    """How many tokens the policy sampled, over all turns."""
+    finish_reason: FinishReason
+
+    @property
+    def text(self) -> str:
+        """The last turn."""
+        return self.turns[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """A prompt of several messages, as the tokenizer's chat template takes them."""
+
+    messages: tuple[Mapping[str, Any], ...]
+    tools: tuple[Mapping[str, Any], ...] = ()
+    """JSON schemas of the functions that the policy may call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +105,11 @@ class Task(ABC):
 
     @abstractmethod
     def prompt(self, index: int) -> str:
-        """The text that opens item `index`."""
+        """The text of item `index`, as messages show it and as the split reads it."""
+
+    def opening(self, index: int) -> str | Chat:
+        """What is sent to the policy for item `index`: a text for `data.prompt_template`, or messages."""
+        return self.prompt(index)
 
     def respond(self, index: int, turns: Sequence[str]) -> str | None:
         """The environment's answer to the last of `turns`; None ends the rollout.
@@ -93,7 +127,7 @@ class OwnTask(Task):
     """A task whose verdicts are quick and the package's own: the reward worker computes them itself."""
 
     @abstractmethod
-    def verify(self, index: int, turns: Sequence[str], sibling: int) -> Verdict:
+    def verify(self, index: int, completion: Completion, sibling: int) -> Verdict:
         """Rate a rollout of item `index`.
 
         sibling: the rollout's number in its group; it must not change the verdict.
@@ -107,16 +141,16 @@ class JudgedTask(Task):
     verdict_timeout_s: float
 
     @abstractmethod
-    def case(self, index: int, turns: Sequence[str]) -> tuple[Any, ...]:
+    def case(self, index: int, completion: Completion) -> tuple[Any, ...]:
         """The judge's arguments for a rollout of item `index`; they are pickled."""
 
     @abstractmethod
-    def blame(self, index: int, turns: Sequence[str], fault: VerdictFault) -> str:
+    def blame(self, index: int, completion: Completion, fault: VerdictFault) -> str:
         """Why a rollout of item `index` has no verdict, with the item, the completion and the remedy."""
 
 
-Rated = tuple[float, bool] | str
-"""Reward and correctness of a rollout, or why it has no verdict."""
+Rated = Verdict | str
+"""The verdict on a rollout, or why it has none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import random
 import string
-from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-from runtime.tasks.base import OwnTask, Verdict
+from runtime.tasks.base import Completion, OwnTask, Verdict
 from runtime.tasks.config import DataConfig, ReverseTaskConfig, SortTaskConfig
 from runtime.tasks.split import DrawnItems, Split, derive_seed
 
@@ -34,9 +33,9 @@ class CharacterTask(OwnTask):
     def reference(self, index: int) -> str:
         return self._items[index].answer
 
-    def verify(self, index: int, turns: Sequence[str], sibling: int) -> Verdict:
+    def verify(self, index: int, completion: Completion, sibling: int) -> Verdict:
         """Exact, or the share of characters in their right place; a missing or surplus one counts as wrong."""
-        answer, given = self._items[index].answer, turns[-1]
+        answer, given = self._items[index].answer, completion.text
         correct = given == answer
         if self._task.reward == "exact" or correct:
             return Verdict(reward=float(correct), correct=correct)

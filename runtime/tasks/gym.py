@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import reasoning_gym
 from reasoning_gym.factory import DATASETS
 
-from runtime.tasks.base import JudgedTask, TaskError, VerdictFault
+from runtime.tasks.base import Completion, JudgedTask, TaskError, VerdictFault
 from runtime.tasks.config import DataConfig, ReasoningGymTaskConfig
 from runtime.tasks.judges import GymJudge
 from runtime.tasks.split import DrawnItems, Split, derive_seed
@@ -52,16 +51,16 @@ class GymTask(JudgedTask):
         answer = self._items[index].entry["answer"]
         return answer if isinstance(answer, str) else None
 
-    def case(self, index: int, turns: Sequence[str]) -> tuple[str | None, dict[str, Any]]:
+    def case(self, index: int, completion: Completion) -> tuple[str | None, dict[str, Any]]:
         """The answer in the last turn, None if it has none, and the dataset's entry."""
         entry = self._items[index].entry
         if self._pattern is None:
-            return turns[-1].strip(), entry
-        matches = self._pattern.findall(turns[-1])
+            return completion.text.strip(), entry
+        matches = self._pattern.findall(completion.text)
         return matches[-1] if matches else None, entry
 
-    def blame(self, index: int, turns: Sequence[str], fault: VerdictFault) -> str:
-        answer, entry = self.case(index, turns)
+    def blame(self, index: int, completion: Completion, fault: VerdictFault) -> str:
+        answer, entry = self.case(index, completion)
         return (
             f"reasoning_gym {self._name!r}, entry {index} ({entry['question']!r:.200}): its scorer "
             f"{fault.happened} for the answer {answer!r:.200}; set data.task.answer_pattern so that it only sees "

@@ -6,12 +6,11 @@ Only verdict processes (`runtime.tasks.verdicts`) import the function.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from runtime.files import why_not_plain
-from runtime.tasks.base import JudgedTask, TaskError, VerdictFault
+from runtime.tasks.base import Completion, JudgedTask, TaskError, VerdictFault
 from runtime.tasks.config import DataConfig, JsonlTaskConfig
 from runtime.tasks.judges import FunctionJudge
 from runtime.tasks.split import Split, is_held_out
@@ -57,14 +56,15 @@ class JsonlTask(JudgedTask):
     def reference(self, index: int) -> str:
         return self._lines[index].answer
 
-    def case(self, index: int, turns: Sequence[str]) -> tuple[str, str]:
-        return turns[-1], self._lines[index].answer
+    def case(self, index: int, completion: Completion) -> tuple[str, str]:
+        return completion.text, self._lines[index].answer
 
-    def blame(self, index: int, turns: Sequence[str], fault: VerdictFault) -> str:
+    def blame(self, index: int, completion: Completion, fault: VerdictFault) -> str:
         line = self._lines[index]
         return (
-            f"{self.where(index)}: {self.judge.name} {fault.happened} for the completion {turns[-1]!r:.200} of the "
-            f"prompt {line.prompt!r:.200} with the answer {line.answer!r:.200}; {fault.remedy}"
+            f"{self.where(index)}: {self.judge.name} {fault.happened} for the completion "
+            f"{completion.text!r:.200} of the prompt {line.prompt!r:.200} with the answer "
+            f"{line.answer!r:.200}; {fault.remedy}"
         )
 
 

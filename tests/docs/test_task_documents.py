@@ -13,6 +13,7 @@ from runtime.launch.run import check_run
 from runtime.settings import load_settings
 from runtime.tasks.base import JudgedTask
 from runtime.tasks.data import load_task
+from tests.runtime.bookkeeping import said
 
 DOCUMENT = (Path(__file__).parents[2] / "docs/tasks.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"<!-- file: (\S+) -->\n```\w+\n(.*?)```", DOCUMENT, flags=re.DOTALL))
@@ -44,7 +45,7 @@ def test_the_example_passes_the_checks_of_a_run_and_its_verifier_rates(folder: P
     assert answer is not None
     assert isinstance(task, JudgedTask)
     rate = task.judge.open()
-    says = [rate(*task.case(0, [said])) for said in (f"It is {answer}.", f"it is {answer.lower()}", "no idea")]
+    says = [rate(*task.case(0, said(text))) for text in (f"It is {answer}.", f"it is {answer.lower()}", "no idea")]
     assert [(verdict.reward, verdict.correct) for verdict in says] == [(1.0, True), (0.5, False), (0.0, False)]
 
 

@@ -12,6 +12,7 @@ from fsm.config.parse import RunConfig, parse_config
 from fsm.core import AppliedEvent, Core
 from fsm.events import FailureKind
 from runtime.groups import GroupReceipt, Rollout, RolloutGroup
+from runtime.tasks.base import Completion
 from specs.scenarios.world import World
 from tests.fsm.helpers import running_prompts, step_on
 
@@ -118,3 +119,8 @@ def receipt_of(prompt: int, rewards: tuple[float, ...], tokens: tuple[int, ...],
         "reward_s": 0.0,
     }
     return GroupReceipt(**given | changes)
+
+
+def said(*turns: str) -> Completion:
+    """A rollout whose policy said this, one turn after another."""
+    return Completion(turns, tokens=sum(map(len, turns)), finish_reason="stop")

@@ -121,7 +121,7 @@ class VerdictPool:
                 if "happened" in message:
                     _answer(asked, VerdictFault(message["happened"], message["remedy"]))
                 else:
-                    _answer(asked, Verdict(message["reward"], message["correct"]))
+                    _answer(asked, Verdict(message["reward"], message["correct"], message["parts"]))
                 handle.retiring |= leaks
                 self._leave_if_done(handle)
                 self._place()

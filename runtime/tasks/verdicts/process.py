@@ -111,7 +111,7 @@ class _Server:
         reply: dict[str, Any] = {"ended": number}
         try:
             verdict = self._rate(*case)
-            reply |= {"reward": verdict.reward, "correct": verdict.correct}
+            reply |= {"reward": verdict.reward, "correct": verdict.correct, "parts": dict(verdict.parts)}
         except NoReward as error:
             reply |= {"happened": str(error), "remedy": "return a reward in [0, 1] or a bool"}
         except BaseException as error:

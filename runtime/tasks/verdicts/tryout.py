@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from runtime.tasks.base import JudgedTask, VerdictFault
+from runtime.tasks.base import Completion, JudgedTask, VerdictFault
 from runtime.tasks.verdicts.pool import PoolSize, VerdictPool
 
 _SAY_AFTER_S = 1.5
@@ -38,11 +38,12 @@ async def _try(trials: Sequence[Trial], threads: int, tell: Callable[[str], None
     )
     try:
         for trial in trials:
-            answer = await pool.rate(trial.task.case(trial.index, [trial.said]))
+            said = Completion((trial.said,), tokens=0, finish_reason="stop")
+            answer = await pool.rate(trial.task.case(trial.index, said))
             if isinstance(answer, VerdictFault):
                 if printed := pool.take_printed():  # otherwise the run reports it
                     tell(printed)
-                return trial.task.blame(trial.index, [trial.said], answer)
+                return trial.task.blame(trial.index, said, answer)
         return None
     finally:
         saying.cancel()

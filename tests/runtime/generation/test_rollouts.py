@@ -17,7 +17,7 @@ from runtime.generation.rollouts import GroupJob, SampledGroup, make_job, sample
 from runtime.groups import Rollout, RolloutGroup
 from runtime.models.text import TextCodec, make_codec
 from runtime.models.weights import export_weights
-from runtime.tasks.base import OwnTask, Rated, Scored, Task, TaskError, Verdict
+from runtime.tasks.base import Completion, OwnTask, Scored, Task, TaskError, Verdict
 from runtime.tasks.config import DataConfig
 from runtime.tasks.data import load_task
 from runtime.training.batching import training_sequences
@@ -38,16 +38,16 @@ class Guessing(OwnTask):
     def respond(self, index: int, turns: Sequence[str]) -> str | None:
         return "?" if len(turns) < 3 else None
 
-    def verify(self, index: int, turns: Sequence[str], sibling: int) -> Verdict:
-        return Verdict(reward=len(turns) / 3, correct=len(turns) == 3)
+    def verify(self, index: int, completion: Completion, sibling: int) -> Verdict:
+        turns = len(completion.turns)
+        return Verdict(reward=turns / 3, correct=turns == 3)
 
 
 async def rate(groups: Sequence[SampledGroup]) -> Scored:
-    def rated(said: tuple[str, ...], index: int) -> Rated:
-        verdict = Guessing().verify(index, said, 0)
-        return verdict.reward, verdict.correct
+    def rated(group: SampledGroup) -> tuple[Verdict, ...]:
+        return tuple(Guessing().verify(group.index, sample.completion, 0) for sample in group.samples)
 
-    return Scored([tuple(rated(sample.turns, group.index) for sample in group.samples) for group in groups], None)
+    return Scored([rated(group) for group in groups], None)
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def score_group(task: OwnTask, group: SampledGroup) -> RolloutGroup:
             sample.token_ids,
             sample.loss_mask,
             sample.logprobs,
-            task.verify(group.index, sample.turns, sibling).reward,
+            task.verify(group.index, sample.completion, sibling).reward,
             sample.finished,
         )
         for sibling, sample in enumerate(group.samples)
@@ -325,7 +325,9 @@ def test_a_rollout_without_a_verdict_counts_as_wrong_and_slow_verdicts_hold_up_n
         if len(rated) == 5:
             all_sampled.set()
         await all_sampled.wait()
-        return Scored([("line 3: it hangs",) if group.index == 3 else ((1.0, True),) for group in groups], "it prints")
+        return Scored(
+            [("line 3: it hangs",) if group.index == 3 else (Verdict(1.0, True),) for group in groups], "it prints"
+        )
 
     async def scenario() -> None:
         config = make_config(stop_token_ids=tuple(range(3, 50)), max_prompt_tokens=40, max_batch_sequences=2)

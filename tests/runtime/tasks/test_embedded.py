@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from runtime.actors.reward_worker import RewardWorker, delay_s
 from runtime.generation.config import GenerationConfig
-from runtime.tasks.base import TaskError
+from runtime.tasks.base import TaskError, Verdict
 from runtime.tasks.config import (
     DataConfig,
     DelayConfig,
@@ -29,6 +29,7 @@ from runtime.tasks.config import (
 )
 from runtime.tasks.data import Stream, item_at, load_task, take
 from runtime.tasks.split import derive_seed, is_held_out
+from tests.runtime.bookkeeping import said
 
 
 def data(**options: object) -> DataConfig:
@@ -44,10 +45,10 @@ def test_the_reference_answer_is_right_and_anything_else_is_not(task: ReverseTas
         assert answer == (text[::-1] if task.name == "reverse" else "".join(sorted(text)))
         assert 3 <= len(text) <= 8
         assert len(loaded.prompt(index)) == 9
-        verdict = loaded.verify(index, (answer,), 0)
+        verdict = loaded.verify(index, said(answer), 0)
         assert (verdict.reward, verdict.correct) == (1.0, True)
         for wrong in ("", answer + "a", answer[:-1], f" {answer}"):
-            verdict = loaded.verify(index, (wrong,), 0)
+            verdict = loaded.verify(index, said(wrong), 0)
             assert (verdict.reward, verdict.correct) == (0.0, False)
 
 
@@ -55,12 +56,12 @@ def test_partial_reward_is_the_share_of_places_that_are_right() -> None:
     task = load_task(data(task=SortTaskConfig(min_length=4, max_length=4, reward="partial")), "training")
     answer = task.reference(0)
     assert answer is not None
-    assert task.verify(0, (answer,), 0).reward == 1.0
-    half = task.verify(0, (answer[:2],), 0)
+    assert task.verify(0, said(answer), 0).reward == 1.0
+    half = task.verify(0, said(answer[:2]), 0)
     assert (half.reward, half.correct) == (0.5, False)
-    surplus = task.verify(0, (answer + "0" * 4,), 0)
+    surplus = task.verify(0, said(answer + "0" * 4), 0)
     assert (surplus.reward, surplus.correct) == (0.5, False)
-    assert task.verify(0, ("",), 0).reward == 0.0
+    assert task.verify(0, said(""), 0).reward == 0.0
 
 
 def test_an_item_is_a_function_of_seed_and_index_in_every_process() -> None:
@@ -149,9 +150,9 @@ def test_only_verdicts_of_training_are_held_back_and_only_so_many_at_a_time() ->
     async def took_s(split: str, threads: int) -> float:
         worker = RewardWorker(config, threads, 1)
         began_s = time.monotonic()
-        said = str(load_task(config, split).reference(0))  # type: ignore[arg-type]
-        scored = await worker.score([(0, [(said,), ("",), (said,)])], split)  # type: ignore[arg-type]
-        assert scored.groups == [((1.0, True), (0.0, False), (1.0, True))]
+        answer = str(load_task(config, split).reference(0))  # type: ignore[arg-type]
+        scored = await worker.score([(0, [said(answer), said(""), said(answer)])], split)  # type: ignore[arg-type]
+        assert scored.groups == [(Verdict(1.0, True), Verdict(0.0, False), Verdict(1.0, True))]
         return time.monotonic() - began_s
 
     assert asyncio.run(took_s("training", 3)) >= 0.2

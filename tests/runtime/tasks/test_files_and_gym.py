@@ -21,6 +21,7 @@ from runtime.tasks.data import load_task
 from runtime.tasks.jsonl import say_split
 from runtime.tasks.split import Split
 from runtime.tasks.verifiers import exact, last_number
+from tests.runtime.bookkeeping import said
 
 
 def write(path: Path, lines: list[Any]) -> Path:
@@ -47,9 +48,9 @@ def task_config(dataset: str) -> DataConfig:
     return DataConfig.model_validate({"task": task, "num_prompts": 100, "validation_size": 20})
 
 
-def verdict(task: JudgedTask, index: int, said: str) -> Verdict:
+def verdict(task: JudgedTask, index: int, text: str) -> Verdict:
     """As a process of verdicts makes it."""
-    return task.judge.open()(*task.case(index, [said]))
+    return task.judge.open()(*task.case(index, said(text)))
 
 
 SUMS = {"dataset": "chain_sum", "options": {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1}}
@@ -125,10 +126,10 @@ def test_reading_the_prompts_does_not_import_the_verifier(tmp_path: Path, monkey
 def test_a_fault_is_blamed_on_verifier_file_line_prompt_and_completion(tmp_path: Path) -> None:
     path = write(tmp_path / "d.jsonl", ["", {"prompt": "2 =", "answer": "2"}])
     task = load(path, data={"held_out_fraction": 0.0}, verifier="my_verifiers:strict")
-    said = task.blame(
-        0, ["two"], VerdictFault("raised ValueError: two (my_verifiers.py:2 in strict)", "make it return 0.0")
+    blamed = task.blame(
+        0, said("two"), VerdictFault("raised ValueError: two (my_verifiers.py:2 in strict)", "make it return 0.0")
     )
-    assert said == (
+    assert blamed == (
         f"{path}:2: verifier 'my_verifiers:strict' raised ValueError: two (my_verifiers.py:2 in strict) for the "
         "completion 'two' of the prompt '2 =' with the answer '2'; make it return 0.0"
     )
@@ -221,13 +222,13 @@ def test_a_scorer_that_raises_is_a_data_failure_that_names_the_entry() -> None:
     async def scenario() -> Scored:
         worker = RewardWorker(task_config("prime_factorization"), 1, 1)
         try:
-            return await worker.score([(3, [("junk",)])])
+            return await worker.score([(3, [said("junk")])])
         finally:
             await worker.close()
 
-    [[said]] = asyncio.run(scenario()).groups
-    assert re.search(r"'prime_factorization', entry 3 \(.*scorer raised ValueError.*'junk'", str(said))
-    assert task.prompt(3)[:50] in str(said)
+    [[why]] = asyncio.run(scenario()).groups
+    assert re.search(r"'prime_factorization', entry 3 \(.*scorer raised ValueError.*'junk'", str(why))
+    assert task.prompt(3)[:50] in str(why)
 
 
 def test_a_reward_worker_rates_both_splits_with_a_dataset_s_own_scorer() -> None:
@@ -237,8 +238,8 @@ def test_a_reward_worker_rates_both_splits_with_a_dataset_s_own_scorer() -> None
         for split in ("training", "validation"):
             task = load_task(config, split)  # type: ignore[arg-type]
             answer = str(task.reference(1))
-            scored = await worker.score([(1, [(answer,), ("junk",)])], split)  # type: ignore[arg-type]
-            assert scored.groups == [((1.0, True), (0.0, False))]
+            scored = await worker.score([(1, [said(answer), said("junk")])], split)  # type: ignore[arg-type]
+            assert scored.groups == [(Verdict(1.0, True), Verdict(0.0, False))]
         await worker.close()
 
     asyncio.run(scenario())
