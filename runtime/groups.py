@@ -106,6 +106,8 @@ class GroupReceipt:
     completion_tokens: tuple[int, ...]
     finished: tuple[bool, ...]
     """Per rollout, false if the length limit cut it off."""
+    repetition: tuple[float, ...]
+    """Per rollout, the share of its 4-grams of sampled tokens that occurred in it before; 0 if it has none."""
     generation_s: float
     """Seconds from the start of the attempt to its last token."""
     reward_s: float

@@ -283,6 +283,7 @@ class GenerationWorker:
             parts={name: tuple(verdict.parts[name] for verdict in verdicts) for name in verdicts[0].parts},
             completion_tokens=tuple(sample.completion.tokens for sample in group.samples),
             finished=tuple(sample.finished for sample in group.samples),
+            repetition=tuple(sample.repetition for sample in group.samples),
             generation_s=generation_s,
             reward_s=reward_s,
         )

@@ -47,6 +47,15 @@ class Sample:
         """What is sent to be rated."""
         return Completion(self.turns, int(self.loss_mask.sum()), "stop" if self.finished else "length")
 
+    @property
+    def repetition(self) -> float:
+        """The share of 4-grams of sampled tokens that occurred in the rollout before, in [0, 1]; 0 if it has none."""
+        sampled = self.token_ids[self.loss_mask]
+        if len(sampled) < 4:
+            return 0.0
+        grams = np.lib.stride_tricks.sliding_window_view(sampled, 4)
+        return 1.0 - len(np.unique(grams, axis=0)) / len(grams)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SampledGroup:

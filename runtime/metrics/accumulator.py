@@ -22,8 +22,9 @@ selected, charged and short groups, and the staleness, are the core's own.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import Any
 
 from fsm.core import AppliedEvent
@@ -33,7 +34,7 @@ from fsm.machines.trainer import TrainerState
 from fsm.rules import changes
 from fsm.state import NONE, Limits, State, assembling_step
 from runtime.groups import GroupReceipt
-from runtime.metrics.step_record import StepRecord
+from runtime.metrics.step_record import PASS_RATES, RATE_WINDOW_S, StepRecord
 from runtime.training.step_metrics import StepMetrics
 
 
@@ -49,8 +50,14 @@ class _StepCounts:
     tokens: int = 0
     longest: int = 0
     truncated: int = 0
+    correct_tokens: int = 0
+    """Tokens of the correct rollouts."""
+    repetition: float = 0.0
+    pass_rates: Counter[str] = field(default_factory=Counter)
     lost: Counter[str] = field(default_factory=Counter)
     """Groups filtered, dropped, replaced, evicted and aborted."""
+    dropped: Counter[str] = field(default_factory=Counter)
+    """The dropped ones by kind."""
 
 
 @dataclass(slots=True)
@@ -80,18 +87,30 @@ class _Interval:
     phases_s: dict[TrainerState, float] = field(default_factory=lambda: dict.fromkeys(TrainerState, 0.0))
     tokens: int = 0
     late_answers: int = 0
+    retries: Counter[str] = field(default_factory=Counter)
+    dropped_in_a_row_max: int = 0
     trained: StepMetrics | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Rate:
+    """The tokens of one interval."""
+
+    wall_s: float
+    generated: int
+    trained: int | None
 
 
 _COUNTED = frozenset((
     changes.GroupCommitted, changes.GroupFiltered, changes.GroupDropped, changes.GroupReplaced, changes.RunStopped,
-    changes.ClaimFailed, changes.GroupsEvicted, changes.GroupsAborted, changes.RunResumed, changes.RunRegenerated,
-    changes.DataReplaced, changes.StepClosed, changes.WeightsSynced,
+    changes.ClaimFailed, changes.RetryWaits, changes.GroupsEvicted, changes.GroupsAborted, changes.RunResumed,
+    changes.RunRegenerated, changes.DataReplaced, changes.StepClosed, changes.WeightsSynced,
 ))  # fmt: skip
 """The changes that `_count` handles. All others are skipped at once, since this runs on the control path."""
 _OF_TRAINER = (
-    "reward", "kl", "reference_kl", "entropy", "clip_fraction", "importance_weight_mean", "importance_weight_max",
-    "grad_norm", "loss", "lr",
+    "reward", "kl", "reference_kl", "entropy", "clip_fraction", "clip_fraction_low", "clip_fraction_high",
+    "importance_weight_mean", "importance_weight_max", "logprob_mismatch_mean", "logprob_mismatch_max",
+    "logprob_mismatch_share", "grad_norm", "loss", "lr",
 )  # fmt: skip
 """Metrics that a record takes unchanged from the trainer's."""
 _LOST = ("filtered", "dropped", "replaced", "evicted", "aborted")
@@ -115,6 +134,8 @@ class StepMeter:
         self._workers: dict[str, _WorkerTimes] = {}
         self._closed: _Closed | None = None
         self._records: list[StepRecord] = []
+        self._rates: deque[_Rate] = deque()
+        """The last intervals: as few as cover RATE_WINDOW_S."""
 
     def observe(self, transition: AppliedEvent, state: State, now_s: float) -> None:
         """One applied event, and the state after it. For the core's observer."""
@@ -142,7 +163,10 @@ class StepMeter:
         counted.rollouts += len(receipt.rewards)
         counted.reward += sum(receipt.rewards)
         counted.correct += sum(receipt.correct)
+        counted.pass_rates[pass_rate(sum(receipt.correct), len(receipt.correct))] += 1
         counted.tokens += sum(receipt.completion_tokens)
+        counted.correct_tokens += sum(compress(receipt.completion_tokens, receipt.correct))
+        counted.repetition += sum(receipt.repetition)
         counted.longest = max(counted.longest, *receipt.completion_tokens)
         counted.truncated += receipt.finished.count(False)
         self._interval.tokens += sum(receipt.completion_tokens)
@@ -199,12 +223,19 @@ class StepMeter:
                     self._finished = (event.attempt.prompt, step)
             case changes.RunStopped() if self._finished is None and isinstance(event, GroupFinished):
                 self._finished = (event.attempt.prompt, step_of(NONE))  # its sampler gave it no label
-            case changes.GroupDropped(group_class):
-                lost("dropped", step_of(group_class.target_step))
+            case changes.RetryWaits(kind=kind):
+                self._interval.retries[kind] += 1
+            case changes.GroupDropped(group_class, kind):
+                step = step_of(group_class.target_step)
+                lost("dropped", step)
+                self._under(step).dropped[kind] += 1
+                row = self._state.budgets.consecutive_dropped
+                self._interval.dropped_in_a_row_max = max(self._interval.dropped_in_a_row_max, row)
             case changes.GroupReplaced(group_class):
                 lost("replaced", step_of(group_class.target_step))
             case changes.ClaimFailed():
                 lost("dropped", before.trainer.version)
+                self._under(before.trainer.version).dropped["claim"] += 1
             case changes.GroupsEvicted(picks):
                 lost("evicted", self._state.trainer.version, sum(groups for _, groups in picks))
             case changes.GroupsAborted(picks):
@@ -221,6 +252,9 @@ class StepMeter:
         step = closed.change.step
         interval, trained, counted = self._interval, self._interval.trained, self._under(step)
         wall_s = self._now_s - interval.since_s
+        generated_per_s, trained_per_s = self._rates_with(
+            _Rate(wall_s, interval.tokens, None if trained is None else trained.tokens)
+        )
         state, staleness = closed.state, closed.staleness
         named: dict[str, Any] = {
             **{f"{what}_prompt_groups": counted.lost[what] for what in _LOST},
@@ -244,11 +278,20 @@ class StepMeter:
                 staleness_max=max(staleness, default=None),
                 completion_length_mean=_ratio(counted.tokens, counted.rollouts),
                 completion_length_max=counted.longest if counted.rollouts else None,
+                completion_length_correct=_ratio(counted.correct_tokens, counted.correct),
+                completion_length_wrong=_ratio(
+                    counted.tokens - counted.correct_tokens, counted.rollouts - counted.correct
+                ),
                 truncated_fraction=_ratio(counted.truncated, counted.rollouts),
-                generation_tokens_per_s=_ratio(interval.tokens, wall_s) or 0.0,
+                repetition=_ratio(counted.repetition, counted.rollouts),
+                pass_rate_histogram={rate: counted.pass_rates[rate] for rate in PASS_RATES},
+                dropped_by_kind={kind: counted.dropped[kind] for kind in ("infra", "data", "claim")},
+                retries={kind: interval.retries[kind] for kind in ("infra", "data")},
+                dropped_in_a_row_max=interval.dropped_in_a_row_max,
+                generation_tokens_per_s=generated_per_s,
                 trained_tokens=None if trained is None else trained.tokens,
                 masked_rollouts=None if trained is None else trained.masked_sequences,
-                trained_tokens_per_s=None if trained is None else _ratio(trained.tokens, wall_s),
+                trained_tokens_per_s=trained_per_s,
                 trainer_idle_share=_ratio(interval.phases_s[TrainerState.ASSEMBLING], wall_s) or 0.0,
                 worker_idle_share=self._idle_shares(),
                 in_flight=state.sheet.in_flight,
@@ -262,6 +305,16 @@ class StepMeter:
         self._closed = None
         self._counted.pop(step, None)
         self._interval = _Interval(since_s=self._now_s)
+
+    def _rates_with(self, newest: _Rate) -> tuple[float, float | None]:
+        """Generated and trained tokens a second over the window that ends with this interval."""
+        self._rates.append(newest)
+        while sum(rate.wall_s for rate in self._rates) - self._rates[0].wall_s >= RATE_WINDOW_S:
+            self._rates.popleft()
+        wall_s = sum(rate.wall_s for rate in self._rates)
+        reported = [(rate.trained, rate.wall_s) for rate in self._rates if rate.trained is not None]
+        trained = _ratio(sum(tokens for tokens, _ in reported), sum(seconds for _, seconds in reported))
+        return _ratio(sum(rate.generated for rate in self._rates), wall_s) or 0.0, trained
 
     def _idle_shares(self) -> dict[str, float]:
         """Per worker that has reported since the last record, the idle share of the time between its reports."""
@@ -277,3 +330,10 @@ class StepMeter:
 
 def _ratio(total: float, count: float) -> float | None:
     return total / count if count else None
+
+
+def pass_rate(correct: int, rollouts: int) -> str:
+    """Which of PASS_RATES a group has."""
+    if correct in (0, rollouts):
+        return PASS_RATES[0 if correct == 0 else -1]
+    return PASS_RATES[1 + 4 * correct // rollouts]

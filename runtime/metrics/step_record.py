@@ -6,12 +6,16 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+PASS_RATES = ("0", "0-0.25", "0.25-0.5", "0.5-0.75", "0.75-1", "1")
+"""None correct, all correct, and quarters between; each quarter includes its lower end."""
+RATE_WINDOW_S = 30.0
+
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
     """One closed step. None means unknown, such as a mean over no group.
 
-    Rates and shares are over `wall_s`: from the end of the last step's weight sync to the end of this step's.
+    Shares of time are over `wall_s`: from the end of the last step's weight sync to the end of this step's.
     """
 
     step: int
@@ -33,6 +37,12 @@ class StepRecord:
     """These groups, kept or filtered."""
     filtered_prompt_groups: int
     dropped_prompt_groups: int
+    dropped_by_kind: dict[str, int]
+    """The dropped groups: `infra` and `data` failures (L7), and `claim`, groups whose data could not be read (S5)."""
+    retries: dict[str, int]
+    """Failed attempts that were retried since the last record, `infra` and `data`."""
+    dropped_in_a_row_max: int
+    """Most prompts in a row given up on after infra failures, since the last record (L7)."""
     replaced_prompt_groups: int
     evicted_prompt_groups: int
     aborted_prompt_groups: int
@@ -44,15 +54,24 @@ class StepRecord:
     completion_length_mean: float | None
     """Sampled tokens a rollout, over all rollouts of finished groups counted under the step."""
     completion_length_max: int | None
+    completion_length_correct: float | None
+    """Mean of the correct rollouts alone."""
+    completion_length_wrong: float | None
+    """Mean of the others."""
     truncated_fraction: float | None
     """Share of these rollouts that the length limit cut off."""
+    repetition: float | None
+    """Mean share of a rollout's 4-grams of tokens that occurred in it before."""
+    pass_rate_histogram: dict[str, int]
+    """How many of the finished groups have which share of correct rollouts; keys are `PASS_RATES`."""
     generation_tokens_per_s: float
-    """Sampled tokens of all groups that finished during the step."""
+    """Sampled tokens of finished groups, over the last steps that cover RATE_WINDOW_S: groups come in bursts."""
     trained_tokens: int | None
     """Sampled tokens that the step trained on; 0 if overlong filtering left out every rollout."""
     masked_rollouts: int | None
     """Rollouts of the step that overlong filtering left out of the loss."""
     trained_tokens_per_s: float | None
+    """Over the same steps; None if the trainer reported none of them."""
     trainer_idle_share: float
     """Share of the time in which the trainer waited for groups."""
     worker_idle_share: dict[str, float]
@@ -61,8 +80,13 @@ class StepRecord:
     reference_kl: float | None
     entropy: float | None
     clip_fraction: float | None
+    clip_fraction_low: float | None
+    clip_fraction_high: float | None
     importance_weight_mean: float | None
     importance_weight_max: float | None
+    logprob_mismatch_mean: float | None
+    logprob_mismatch_max: float | None
+    logprob_mismatch_share: float | None
     grad_norm: float | None
     loss: float | None
     lr: float | None

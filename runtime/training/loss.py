@@ -57,25 +57,29 @@ def probability_ratio(logprobs: Tensor, old_logprobs: Tensor) -> Tensor:
     return torch.exp(log_ratio(logprobs, old_logprobs))
 
 
-def clipped_policy_loss(ratio: Tensor, advantages: Tensor, config: LossConfig) -> tuple[Tensor, Tensor]:
+LOGPROB_MISMATCH_NATS = 0.1
+"""A token counts as mismatched if generation's and training's log-probabilities differ by more."""
+
+
+def clipped_policy_loss(ratio: Tensor, advantages: Tensor, config: LossConfig) -> tuple[Tensor, Tensor, Tensor]:
     """The clipped surrogate (PPO, arXiv:1707.06347), with separate bounds (DAPO, arXiv:2503.14476, equation 10).
 
     −min(ratio × A, clip(ratio, 1 − ratio_clip_min, 1 + ratio_clip_max) × A). If A < 0 and `ratio_clip_c` is given, at
     most −c × A (dual clip, arXiv:1912.09729).
 
     ratio: (sequences, T). advantages: (sequences,).
-    Returns the loss of each token, to be minimised, and whether the clip removes its gradient (bool), both (sequences,
-    T).
+    Returns the loss of each token, to be minimised, and whether the lower bound removes its gradient, or an upper one
+    (bool), all (sequences, T).
     """
     low, high, c = 1 - config.ratio_clip_min, 1 + config.ratio_clip_max, config.ratio_clip_c
     advantage = advantages.unsqueeze(-1)
     objective = torch.minimum(ratio * advantage, ratio.clamp(low, high) * advantage)
     fixed = ratio.detach()
-    binds = ((fixed > high) & (advantage > 0)) | ((fixed < low) & (advantage < 0))
+    below, above = (fixed < low) & (advantage < 0), (fixed > high) & (advantage > 0)
     if c is not None:
         objective = torch.where(advantage < 0, torch.maximum(objective, c * advantage), objective)
-        binds |= (fixed > c) & (advantage < 0)
-    return -objective, binds
+        above |= (fixed > c) & (advantage < 0)
+    return -objective, below, above
 
 
 def importance_weights(prev_logprobs: Tensor, generation_logprobs: Tensor, cap: float | None) -> Tensor:
@@ -164,7 +168,7 @@ def policy_loss(
     """
     prev_logprobs = logprobs.detach()
     old_logprobs = generation_logprobs if config.old_policy == "generation" else prev_logprobs
-    token_loss, clipped = clipped_policy_loss(probability_ratio(logprobs, old_logprobs), advantages, config)
+    token_loss, below, above = clipped_policy_loss(probability_ratio(logprobs, old_logprobs), advantages, config)
     if config.old_policy == "recomputed" and config.use_importance_sampling_correction:
         cap = config.truncated_importance_sampling_ratio
         token_loss = importance_weights(prev_logprobs, generation_logprobs, cap) * token_loss
@@ -181,6 +185,7 @@ def policy_loss(
         token_loss = token_loss - config.entropy_coefficient * entropy
     loss = aggregate(token_loss, mask, config.aggregation)
     untruncated = importance_weights(prev_logprobs, generation_logprobs, cap=None)
+    mismatch = (prev_logprobs - generation_logprobs).abs()
     return loss, LossSums(
         loss=loss.detach().double(),
         tokens=mask.sum().double(),
@@ -189,9 +194,13 @@ def policy_loss(
         # The tokens are the generating policy's, so it comes first: KL(generation ‖ current).
         kl=_masked_sum(kl_estimate(log_ratio(generation_logprobs, prev_logprobs), "k3"), mask),
         reference_kl=_masked_sum(kl_to_reference.detach(), mask),
-        clipped=_masked_sum(clipped, mask),
+        clipped_low=_masked_sum(below, mask),
+        clipped_high=_masked_sum(above, mask),
         importance_weight=_masked_sum(untruncated, mask),
+        mismatch=_masked_sum(mismatch, mask),
+        mismatched=_masked_sum(mismatch > LOGPROB_MISMATCH_NATS, mask),
         importance_weight_max=torch.where(mask, untruncated, 0.0).max().double(),
+        mismatch_max=torch.where(mask, mismatch, 0.0).max().double(),
     )
 
 

@@ -30,9 +30,18 @@ class StepMetrics:
     """Nats a token."""
     clip_fraction: float
     """Share of tokens whose gradient the clip removed; 0 by construction under `old_policy: recomputed`."""
+    clip_fraction_low: float
+    """Share of tokens held by the lower bound of the ratio."""
+    clip_fraction_high: float
+    """Share of tokens held by an upper bound: `ratio_clip_max`, or the dual clip's."""
     importance_weight_mean: float
     """Mean of π_train / π_generation before truncation; 1 when on-policy."""
     importance_weight_max: float
+    logprob_mismatch_mean: float
+    """|log π_train − log π_generation|, nats a token: the engines' difference, and that of stale weights."""
+    logprob_mismatch_max: float
+    logprob_mismatch_share: float
+    """Share of tokens that differ by more than 0.1 nats (`loss.LOGPROB_MISMATCH_NATS`)."""
     tokens: int
     """Sampled tokens trained on; 0 if overlong filtering left every rollout out, and then the weights stayed."""
     sequences: int

@@ -29,20 +29,40 @@ class LossSums(NamedTuple):
     """k3 estimates of KL(generating policy ‖ policy that trains)."""
     reference_kl: Tensor
     """Estimates of KL(policy that trains ‖ reference) as the penalty counts them; 0 without a reference."""
-    clipped: Tensor
-    """Tokens whose gradient the clip removed."""
+    clipped_low: Tensor
+    """Tokens whose gradient the clip's lower bound removed."""
+    clipped_high: Tensor
+    """Tokens whose gradient an upper bound removed."""
     importance_weight: Tensor
     """Importance weights π_train / π_generation before truncation."""
+    mismatch: Tensor
+    """|log π_train − log π_generation|, in nats."""
+    mismatched: Tensor
+    """Tokens whose mismatch exceeds LOGPROB_MISMATCH_NATS."""
     importance_weight_max: Tensor
-    """The largest of them: a maximum, not a sum."""
+    """This and the following are maxima, not sums."""
+    mismatch_max: Tensor
 
     @staticmethod
     def zero(device: torch.device) -> LossSums:
-        return LossSums(*[torch.zeros((), dtype=torch.float64, device=device)] * 9)
+        return LossSums(*[torch.zeros((), dtype=torch.float64, device=device)] * len(LossSums._fields))
 
     def plus(self, other: LossSums) -> LossSums:
-        sums = [mine + theirs for mine, theirs in zip(self[:-1], other[:-1], strict=True)]
-        return LossSums(*[*sums, torch.maximum(self[-1], other[-1])])
+        sums = [mine + theirs for mine, theirs in zip(self.sums, other.sums, strict=True)]
+        maxima = [torch.maximum(mine, theirs) for mine, theirs in zip(self.maxima, other.maxima, strict=True)]
+        return LossSums(*sums, *maxima)
+
+    @property
+    def sums(self) -> tuple[Tensor, ...]:
+        return self[:-_MAXIMA]
+
+    @property
+    def maxima(self) -> tuple[Tensor, ...]:
+        return self[-_MAXIMA:]
+
+
+_MAXIMA = 2
+"""How many of the last LossSums are maxima."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +96,24 @@ class StepTotals(NamedTuple):
     entropy: float
     kl: float
     reference_kl: float
-    clipped: int
+    clipped_low: int
+    clipped_high: int
     importance_weight: float
+    mismatch: float
+    mismatched: int
     groups: int
     rollouts: int
     reward: float
     staleness: int
     importance_weight_max: float
+    mismatch_max: float
     staleness_max: int
 
 
-_COUNTS = ("tokens", "sequences", "clipped", "groups", "rollouts", "staleness", "staleness_max")
+_COUNTS = (
+    "tokens", "sequences", "clipped_low", "clipped_high", "mismatched", "groups", "rollouts", "staleness",
+    "staleness_max",
+)  # fmt: skip
 
 
 def total_over_ranks(loss: LossSums, groups: GroupSums, ranks: Ranks) -> StepTotals:
@@ -96,8 +123,8 @@ def total_over_ranks(loss: LossSums, groups: GroupSums, ranks: Ranks) -> StepTot
         return [torch.tensor(number, dtype=torch.float64, device=ranks.device) for number in numbers]
 
     of_groups = tensors(groups.groups, groups.rollouts, groups.reward, groups.staleness)
-    sums = ranks.sum(torch.stack([*loss[:-1], *of_groups])).tolist()
-    maxima = ranks.maximum(torch.stack([loss.importance_weight_max, *tensors(groups.staleness_max)])).tolist()
+    sums = ranks.sum(torch.stack([*loss.sums, *of_groups])).tolist()
+    maxima = ranks.maximum(torch.stack([*loss.maxima, *tensors(groups.staleness_max)])).tolist()
     totals = StepTotals(*sums, *maxima)
     return totals._replace(**{name: round(getattr(totals, name)) for name in _COUNTS})
 
@@ -122,9 +149,14 @@ def step_metrics(
         kl=totals.kl / tokens,
         reference_kl=totals.reference_kl / tokens if has_reference else None,
         entropy=totals.entropy / tokens,
-        clip_fraction=totals.clipped / tokens,
+        clip_fraction=(totals.clipped_low + totals.clipped_high) / tokens,
+        clip_fraction_low=totals.clipped_low / tokens,
+        clip_fraction_high=totals.clipped_high / tokens,
         importance_weight_mean=totals.importance_weight / tokens,
         importance_weight_max=totals.importance_weight_max,
+        logprob_mismatch_mean=totals.mismatch / tokens,
+        logprob_mismatch_max=totals.mismatch_max,
+        logprob_mismatch_share=totals.mismatched / tokens,
         tokens=totals.tokens,
         sequences=totals.sequences,
         masked_sequences=totals.rollouts - totals.sequences,

@@ -115,6 +115,7 @@ def receipt_of(prompt: int, rewards: tuple[float, ...], tokens: tuple[int, ...],
         "correct": tuple(reward == 1 for reward in rewards),
         "completion_tokens": tokens,
         "finished": (True,) * len(rewards),
+        "repetition": (0.0,) * len(rewards),
         "generation_s": 0.1,
         "reward_s": 0.0,
     }

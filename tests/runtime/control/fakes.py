@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -57,6 +58,7 @@ def receipt(prompt: int, start_weight: int, rewards: tuple[float, ...]) -> Group
         correct=tuple(reward == 1.0 for reward in rewards),
         completion_tokens=tuple(3 for _ in rewards),
         finished=tuple(True for _ in rewards),
+        repetition=tuple(0.0 for _ in rewards),
         generation_s=0.0,
         reward_s=0.0,
     )
@@ -179,7 +181,10 @@ class FakeTrainer:
         await asyncio.sleep(0)
         self.steps.append(step)
         counts = (0, 0, 8) if step in self.without_tokens else (1, 1, 0)
-        return StepMetrics(step + 1, *([0.0] * 4), None, *([0.0] * 4), *counts, 1, 0.0, 0.0, 0, 0.0)
+        tokens, sequences, masked = counts
+        named = {field.name: 0.0 for field in dataclasses.fields(StepMetrics)}
+        known = {"version": step + 1, "reference_kl": None, "groups": 1, "staleness_max": 0}
+        return StepMetrics(**named | known | {"tokens": tokens, "sequences": sequences, "masked_sequences": masked})
 
     async def publish(self, version: int) -> Published:
         return Published(version, None)

@@ -13,11 +13,11 @@ import pytest
 
 from fsm.core import AppliedEvent
 from fsm.errors import ConfigError, SamplerError
-from fsm.events import GroupFinished
+from fsm.events import FailureKind, GroupFinished
 from fsm.snapshot import restore
 from fsm.state import State
 from runtime.launch.run import check_run
-from runtime.metrics.accumulator import StepMeter
+from runtime.metrics.accumulator import StepMeter, pass_rate
 from runtime.metrics.step_record import StepRecord
 from runtime.metrics.writers import (
     METRICS_FILE,
@@ -91,8 +91,13 @@ def trainer_metrics(version: int, **changes: Any) -> StepMetrics:
         "reference_kl": None,
         "entropy": 1.2,
         "clip_fraction": 0.05,
+        "clip_fraction_low": 0.02,
+        "clip_fraction_high": 0.03,
         "importance_weight_mean": 1.01,
         "importance_weight_max": 1.9,
+        "logprob_mismatch_mean": 0.03,
+        "logprob_mismatch_max": 0.9,
+        "logprob_mismatch_share": 0.01,
         "tokens": 30,
         "sequences": 4,
         "masked_sequences": 0,
@@ -150,6 +155,61 @@ def test_one_step_by_hand() -> None:
         sheet.queued,
         sheet.spare,
     )
+
+
+def test_lengths_pass_rates_and_repetition_by_hand() -> None:
+    run = Metered("ready_first", **whole_chunks())
+    run.finish_next(1.0, 0.0, tokens=(3, 9), repetition=(0.5, 0.0))
+    run.finish_next(1.0, 0.0, 0.0, 0.0, tokens=(5, 2, 2, 2), repetition=(0.0,) * 4)
+    run.close()
+    record = only(run.it.take())
+    assert (record.completion_length_correct, record.completion_length_wrong) == (4.0, 3.75)
+    assert record.repetition == pytest.approx(0.5 / 6)
+    assert record.pass_rate_histogram == {
+        "0": 0, "0-0.25": 0, "0.25-0.5": 1, "0.5-0.75": 1, "0.75-1": 0, "1": 0
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("correct", "rollouts", "rate"),
+    [(0, 8, "0"), (1, 8, "0-0.25"), (2, 8, "0.25-0.5"), (4, 8, "0.5-0.75"), (7, 8, "0.75-1"), (8, 8, "1"), (1, 1, "1")],
+)
+def test_a_pass_rate_falls_into_one_bin(correct: int, rollouts: int, rate: str) -> None:
+    assert pass_rate(correct, rollouts) == rate
+
+
+def test_retries_drops_by_kind_and_drops_in_a_row_by_hand() -> None:
+    run = Metered("ready_first", num_prompts=48, **whole_chunks())
+    prompt = running_prompts(run.world)[0]
+    while prompt in running_prompts(run.world):
+        run.world.fail(prompt, FailureKind.DATA, "line 3: no verdict")
+    other = running_prompts(run.world)[0]
+    run.world.fail(other, FailureKind.INFRA, "a worker died")
+    run.finish_next(1.0, 0.0)
+    run.finish_next(1.0, 0.0)
+    run.close()
+    record = only(run.it.take())
+    assert record.dropped_by_kind == {"infra": 0, "data": 1, "claim": 0}
+    assert record.retries["infra"] == 1
+    assert record.dropped_in_a_row_max == 0, "only infra failures count"
+
+
+def test_rates_are_over_a_window_so_a_step_in_which_no_group_finished_is_not_zero() -> None:
+    run = Metered("ready_first", window=2, num_prompts=48, **whole_chunks())
+    for _ in range(4):
+        run.finish_next(1.0, 0.0)
+    run.now_s += 10.0
+    run.close()
+    run.now_s += 10.0
+    run.close()
+    first, second = run.it.take()
+    assert (first.generation_tokens_per_s, second.generation_tokens_per_s) == (4.0, 2.0)
+    assert (first.trained_tokens_per_s, second.trained_tokens_per_s) == (3.0, 3.0)
+    for _ in range(2):
+        run.finish_next(1.0, 0.0)
+    run.now_s += 40.0
+    run.close()
+    assert only(run.it.take()).generation_tokens_per_s == 0.5, "the window is the last step alone"
 
 
 def test_the_keys_are_those_that_the_documents_promise() -> None:

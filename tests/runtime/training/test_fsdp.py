@@ -36,7 +36,8 @@ def total_of_many(ranks: Ranks) -> StepTotals:
     mine = BEYOND_FLOAT32 if ranks.rank == 0 else 2
     counted = torch.tensor(mine, dtype=torch.float64)
     zero = torch.zeros((), dtype=torch.float64)
-    loss = LossSums(zero, counted, counted, zero, zero, zero, counted, zero, zero)
+    counts = {"tokens": counted, "sequences": counted, "clipped_low": counted, "mismatched": counted}
+    loss = LossSums(**{name: counts.get(name, zero) for name in LossSums._fields})
     return total_over_ranks(loss, GroupSums(groups=mine, rollouts=mine, staleness=mine, staleness_max=mine), ranks)
 
 
@@ -91,7 +92,7 @@ def test_two_ranks_make_the_update_of_one_process(tiny_gpt2: str, two_ranks: Pat
 
 
 def test_counts_beyond_float32_are_added_up_exactly_over_ranks(two_ranks: Path) -> None:
-    counts = ("tokens", "sequences", "clipped", "groups", "rollouts", "staleness")
+    counts = ("tokens", "sequences", "clipped_low", "mismatched", "groups", "rollouts", "staleness")
     many = json.loads((two_ranks / "many.json").read_text())
     assert [many[count] for count in counts] == [BEYOND_FLOAT32 + 2] * len(counts)
     assert many["staleness_max"] == BEYOND_FLOAT32

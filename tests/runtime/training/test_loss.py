@@ -122,7 +122,7 @@ def test_the_gradient_of_the_recomputed_ratio_is_the_weighted_policy_gradient(se
 def test_the_ratio_is_exactly_one_and_never_clipped_when_the_old_policy_is_recomputed() -> None:
     data = batch(0)
     _, sums = policy_loss(**data, config=LossConfig(ratio_clip_min=0.0, ratio_clip_max=0.0))
-    assert sums.clipped.item() == 0
+    assert (sums.clipped_low.item(), sums.clipped_high.item()) == (0, 0)
     loss, _ = policy_loss(
         **data,
         config=LossConfig(ratio_clip_min=0.0, ratio_clip_max=0.0, use_importance_sampling_correction=False),
@@ -149,12 +149,12 @@ def test_the_clip_holds_a_ratio_only_on_the_side_that_its_advantage_pushes_to(
 ) -> None:
     ratios = torch.tensor([[ratio]], requires_grad=True)
     advantages = torch.tensor([advantage])
-    value, binds = clipped_policy_loss(ratios, advantages, LossConfig(**CLIP, ratio_clip_c=3.0))
+    value, below, above = clipped_policy_loss(ratios, advantages, LossConfig(**CLIP, ratio_clip_c=3.0))
     assert value.item() == pytest.approx(loss)
     value.sum().backward()
     assert ratios.grad is not None
     assert ratios.grad.item() == pytest.approx(gradient)
-    assert binds.item() == (gradient == 0.0)
+    assert (below.item(), above.item()) == (gradient == 0.0 and ratio < 1, gradient == 0.0 and ratio > 1)
 
 
 @given(
@@ -164,15 +164,15 @@ def test_the_clip_holds_a_ratio_only_on_the_side_that_its_advantage_pushes_to(
 def test_clip_binds_exactly_where_the_gradient_vanishes(ratios: list[float], advantage: float) -> None:
     tensor = torch.tensor([ratios], requires_grad=True)
     advantages = torch.tensor([advantage])
-    loss, binds = clipped_policy_loss(tensor, advantages, LossConfig(**CLIP))
+    loss, below, above = clipped_policy_loss(tensor, advantages, LossConfig(**CLIP))
     (gradient,) = torch.autograd.grad(loss.sum(), tensor)
-    assert ((gradient == 0) == binds).all()
+    assert ((gradient == 0) == (below | above)).all()
 
 
 def test_a_ratio_that_would_overflow_leaves_a_finite_gradient() -> None:
     logprobs = torch.tensor([[-0.1, -200.0]], requires_grad=True)
     ratio = probability_ratio(logprobs, torch.tensor([[-200.0, -0.1]]))
-    loss, _ = clipped_policy_loss(ratio, torch.tensor([1.0]), LossConfig(**CLIP))
+    loss, *_ = clipped_policy_loss(ratio, torch.tensor([1.0]), LossConfig(**CLIP))
     loss.sum().backward()
     assert logprobs.grad is not None
     assert torch.isfinite(logprobs.grad).all()
@@ -230,7 +230,7 @@ def test_each_aggregation_divides_by_what_its_paper_says(aggregation: Aggregatio
 
 
 def test_metric_sums_equal_a_plain_recomputation() -> None:
-    data = batch(3)
+    data = batch(0)
     config = LossConfig(old_policy="generation")
     _, sums = policy_loss(**data, config=config)
     mask = data["mask"].numpy()
@@ -238,14 +238,18 @@ def test_metric_sums_equal_a_plain_recomputation() -> None:
     generation = data["generation_logprobs"].numpy()
     ratio = np.exp(current - generation)
     advantage = np.broadcast_to(data["advantages"].numpy()[:, None], ratio.shape)
-    clipped = ((ratio > 1.28) & (advantage > 0)) | ((ratio < 0.8) & (advantage < 0))
+    above, below = (ratio > 1.28) & (advantage > 0), (ratio < 0.8) & (advantage < 0)
     assert sums.tokens.item() == mask.sum()
     assert sums.sequences.item() == 4
-    assert sums.clipped.item() == clipped[mask].sum()
-    assert clipped[mask].sum() > 0
+    assert sums.clipped_high.item() == above[mask].sum() > 0
+    assert sums.clipped_low.item() == below[mask].sum() > 0
     assert sums.entropy.item() == pytest.approx(data["entropy"].detach().numpy()[mask].sum(), rel=1e-5)
     assert sums.importance_weight.item() == pytest.approx(ratio[mask].sum(), rel=1e-5)
     assert sums.importance_weight_max.item() == pytest.approx(ratio[mask].max(), rel=1e-5)
+    mismatch = np.abs(current - generation)
+    assert sums.mismatch.item() == pytest.approx(mismatch[mask].sum(), rel=1e-5)
+    assert sums.mismatch_max.item() == pytest.approx(mismatch[mask].max(), rel=1e-5)
+    assert sums.mismatched.item() == (mismatch > 0.1)[mask].sum() > 0
     assert sums.kl.item() == pytest.approx((ratio - np.log(ratio) - 1)[mask].sum(), rel=1e-4)
     inverse = np.exp(data["reference_logprobs"].numpy() - current)
     penalties = np.minimum(ratio * (inverse - np.log(inverse) - 1), 10)
