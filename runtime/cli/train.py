@@ -42,7 +42,10 @@ def _with_checkpoint_named(words: Sequence[str]) -> Iterator[str]:
 def train(
     config: Annotated[
         Path | None,
-        typer.Argument(help="The run's YAML. Without it: the default run.", metavar="CONFIG"),
+        typer.Argument(
+            help="The run's YAML. Without it: the default run, or with --resume the configuration that the run had.",
+            metavar="CONFIG",
+        ),
     ] = None,
     overrides: Annotated[
         list[str] | None,
@@ -86,24 +89,15 @@ def train(
     Example: evenstep train --set grpo.max_num_steps=50 --summary summary.json
     """
     from runtime.control.failures import InterruptedAtStart, RunFailed
-    from runtime.files import why_not_plain
     from runtime.launch.progress import open_progress
     from runtime.launch.run import run_training
-    from runtime.output.directory import MARK
+    from runtime.output.directory import CONFIG, MARK
 
     console = Console()
     try:
-        if resume is not None and output is None:
-            raise ConfigError("--resume needs --output, the directory of the run to resume")
-        if new_data and resume is None:
-            raise ConfigError("--new-data needs --resume: a new run takes any data")
-        if summary is not None and not summary.resolve().parent.is_dir():
-            raise ConfigError(
-                f"--summary {summary}: there is no directory {summary.resolve().parent}, so the outcome could not be "
-                f"written; create it, or name another file"
-            )
-        if summary is not None and (problem := why_not_plain(summary)):
-            raise ConfigError(f"--summary {summary}: {problem}, and would be replaced by one; name another file")
+        _refuse_wrong_use(resume, output, summary, new_data=new_data)
+        if resume is not None and config is None and output is not None and (output / CONFIG).is_file():
+            config = output / CONFIG
         seeds = [] if seed is None else [f"seed={seed}", f"data.seed={seed}"]
         settings = load_settings(config, [*(overrides or ()), *seeds])
         request = None if resume is None else ResumeRequest(resume, accepts_other_data=new_data)
@@ -123,6 +117,23 @@ def train(
         _end_unbegun("interrupted", RuntimeError("interrupted again before it could save and end"), summary)
     else:
         _end(result, summary, console)
+
+
+def _refuse_wrong_use(resume: str | None, output: Path | None, summary: Path | None, *, new_data: bool) -> None:
+    """Raise ConfigError for options that contradict each other, or a summary that could not be written."""
+    from runtime.files import why_not_plain
+
+    if resume is not None and output is None:
+        raise ConfigError("--resume needs --output, the directory of the run to resume")
+    if new_data and resume is None:
+        raise ConfigError("--new-data needs --resume: a new run takes any data")
+    if summary is not None and not summary.resolve().parent.is_dir():
+        raise ConfigError(
+            f"--summary {summary}: there is no directory {summary.resolve().parent}, so the outcome could not be "
+            f"written; create it, or name another file"
+        )
+    if summary is not None and (problem := why_not_plain(summary)):
+        raise ConfigError(f"--summary {summary}: {problem}, and would be replaced by one; name another file")
 
 
 def _end_unbegun(status: Status, error: Exception, summary: Path | None, traceback: str | None = None) -> NoReturn:

@@ -31,7 +31,15 @@ from runtime.launch.signals import interrupts_by_signals, set_up_in_time
 from runtime.metrics.plot import plot_run
 from runtime.metrics.writers import METRICS_FILE, missing_backends
 from runtime.models.directory import ModelDirectoryProblem
-from runtime.output.directory import alone_in, initial_model_of, new_run_id, starting_in, write_config, write_run_id
+from runtime.output.directory import (
+    alone_in,
+    config_changes,
+    initial_model_of,
+    new_run_id,
+    starting_in,
+    write_config,
+    write_run_id,
+)
 from runtime.output.summary import Summary
 from runtime.settings import TINY, Settings, TransferQueuePlaneConfig
 from runtime.tasks.base import TaskError
@@ -115,6 +123,8 @@ def decide_start(
         return Start(num_prompts, held_out, origin, None)
     _refuse_lost_reference(settings, initial_model_of(output))
     point = find_resume_point(output, resume, origin, set_up_in_time(settings, num_prompts))
+    if changes := config_changes(output, settings):
+        tell(f"resuming with another configuration than the run had: {'; '.join(changes)}")
     return Start(num_prompts, held_out, point.origin, point)
 
 

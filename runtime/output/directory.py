@@ -17,7 +17,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import yaml
 
@@ -25,7 +25,7 @@ from fsm.errors import ConfigError
 from runtime.files import write_json_aside, write_text_aside, writing
 from runtime.metrics.writers import METRICS_FILE
 from runtime.output.shared_output import TOKEN_FILE
-from runtime.settings import Settings
+from runtime.settings import Settings, load_settings
 from runtime.trace.files import trace_path
 
 MARK = "not-begun"
@@ -174,6 +174,34 @@ def write_config(output: Path, settings: Settings) -> None:
     """Write the resolved configuration of the run. Raises FileNotWritten."""
     with writing(output / CONFIG, "the run has not begun"):
         write_text_aside(output / CONFIG, yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False))
+
+
+def config_changes(output: Path, settings: Settings) -> list[str]:
+    """Keys whose value differs from the directory's config.yaml, as `loss_fn.ratio_clip_max 0.28 → 0.2`.
+
+    Empty without that file. One line with the reason if it can't be loaded.
+    """
+    if not (output / CONFIG).is_file():
+        return []
+    try:
+        before = load_settings(output / CONFIG)
+    except ConfigError as error:
+        return [f"{CONFIG} can't be compared: {error}"]
+    had, has = (dict(_leaves(each.model_dump(mode="json"))) for each in (before, settings))
+    return [
+        f"{key} {json.dumps(had.get(key))} → {json.dumps(has.get(key))}"
+        for key in sorted(had.keys() | has.keys())
+        if had.get(key) != has.get(key)
+    ]
+
+
+def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Each value that is not a mapping, with its dotted key. An empty mapping counts as one."""
+    if isinstance(value, dict) and value:
+        for name, inner in value.items():
+            yield from _leaves(inner, f"{key}.{name}" if key else str(name))
+    else:
+        yield key, value
 
 
 def new_run_id() -> str:

@@ -137,6 +137,14 @@ def test_a_resume_that_is_refused_changes_nothing_and_shows_no_traceback(
     assert tree(trained) == before
 
 
+def test_a_resume_without_a_configuration_takes_the_one_that_the_run_had(trained: Path) -> None:
+    """With the default configuration, many keys of the data would differ."""
+    result = CliRunner().invoke(app, ["train", "--output", str(trained), "--resume", "--set", "data.seed=7"])
+    assert result.exit_code == 2, result.output
+    assert "data.seed was 0, is 7" in result.output
+    assert "data.task" not in result.output
+
+
 def test_a_resume_that_is_refused_or_interrupted_on_ray_changes_nothing_either(trained: Path) -> None:
     before = tree(trained)
     too_short = load_settings(None, [*RUN, "data.validation_size=16", "generation.max_prompt_tokens=3"])
