@@ -53,12 +53,11 @@ def run(command: list[str], threads: int) -> str:
 def trl(python: str, folder: Path, steps: int, max_new_tokens: int, threads: int) -> dict[str, Any]:
     """One run of TRL."""
     options = {
-        "--model": folder / "model", "--prompts": folder / "prompts.jsonl", "--steps": steps + 1,
-        "--prompts-per-step": PROMPTS_PER_STEP, "--generations": GENERATIONS, "--max-new-tokens": max_new_tokens,
-        "--learning-rate": LEARNING_RATE, "--threads": threads, "--output": folder / "trl",
+        "model": str(folder / "model"), "prompts": str(folder / "prompts.jsonl"), "steps": steps + 1,
+        "prompts_per_step": PROMPTS_PER_STEP, "generations": GENERATIONS, "max_new_tokens": max_new_tokens,
+        "learning_rate": LEARNING_RATE, "threads": threads, "output": str(folder / "trl"),
     }  # fmt: skip
-    flat = [str(part) for pair in options.items() for part in pair]
-    printed = run([python, str(HERE / "trl_side.py"), *flat], threads)
+    printed = run([python, str(HERE / "trl_side.py"), json.dumps(options)], threads)
     result: dict[str, Any] = json.loads(printed.strip().splitlines()[-1])
     return result
 

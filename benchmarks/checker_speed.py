@@ -20,20 +20,15 @@ import sys
 import time
 from typing import NamedTuple
 
-from fsm.config.parse import parse_config
-from fsm.config.setup import set_up
-from fsm.machines.table import fire
-from fsm.rules.laws import Laws, laws_of
 from specs.checker.explore import HOLDS, UNDETERMINED, explore
 from specs.engine.search import Bounds
+from specs.evidence.small_run import SmallRun
 from specs.evidence.twins import spin
-from specs.evidence.twins.compare import TWINS, line, rows
-from specs.evidence.twins.configurations import CONFIGURATIONS
+from specs.evidence.twins.compare import CONFIGURATIONS, TWINS, line, rows
 from specs.model import CrashFrom, WorldOptions
 from specs.properties.catalog import properties_of
 from specs.properties.kinds import Properties
 
-PROMPTS = 24
 PLAIN_STATES = 100_000
 
 
@@ -50,23 +45,14 @@ class Round(NamedTuple):
     """States a second of the plain search."""
 
 
-def laws() -> Laws:
-    """The laws of the run that is explored."""
-    document = {
-        "grpo": {"num_prompts_per_step": 3, "num_generations_per_prompt": 2, "use_dynamic_sampling": True},
-        "async_rl": {
-            "sampler": {"name": "ready_first", "max_staleness_versions": 1},
-            "min_groups_for_streaming_train": 1,
-            "rollout_failure": {
-                "on_dropped_prompt": "replace",
-                "replacement_reserve_prompts": 2,
-                "max_consecutive_dropped_prompts": 1,
-                "min_step_batch_fraction": 0.5,
-            },
-        },
-    }
-    setup = set_up(parse_config(document), PROMPTS)
-    return laws_of(setup.limits, setup.sampler, setup.sampler_name, fire)
+RUN = SmallRun(
+    "", "ready_first", 3, 1, 24,
+    grpo={"use_dynamic_sampling": True},
+    async_rl={"min_groups_for_streaming_train": 1},
+    rollout_failure={
+        "on_dropped_prompt": "replace", "replacement_reserve_prompts": 2, "max_consecutive_dropped_prompts": 1,
+    },
+)  # fmt: skip
 
 
 def plain_speed() -> float:
@@ -103,11 +89,11 @@ def chosen(properties: Properties, which: str) -> Properties:
 
 def measure(states: int, world: WorldOptions, which: str) -> Round:
     """One exploration of up to this many states."""
-    run = laws()
-    properties = chosen(properties_of(run), which)
+    laws = RUN.laws()
+    properties = chosen(properties_of(laws), which)
     before, resident = plain_speed(), resident_bytes()
     started_s = time.process_time()
-    result = explore(run, world, properties, bounds=Bounds(states))
+    result = explore(laws, world, properties, bounds=Bounds(states))
     seconds = time.process_time() - started_s
     if result.verdict not in (HOLDS, UNDETERMINED):
         raise SystemExit(f"the configuration is {result.verdict}: {result}")

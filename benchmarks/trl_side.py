@@ -1,14 +1,16 @@
-"""TRL's side of `against_trl.py`. It runs in TRL's virtual environment and imports nothing of evenstep.
+"""TRL's side of `against_trl.py`, which gives it its options as one JSON argument. It runs in TRL's virtual environment
+and imports nothing of evenstep.
 
 Prints one JSON line: optimizer steps, trained completion tokens, seconds, mean reward of the first and last steps.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
+import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -30,17 +32,7 @@ class Clock(TrainerCallback):
 
 def main() -> None:
     """Train and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--prompts", required=True, help="JSON lines of prompt and answer")
-    parser.add_argument("--steps", type=int, required=True)
-    parser.add_argument("--prompts-per-step", type=int, required=True)
-    parser.add_argument("--generations", type=int, required=True)
-    parser.add_argument("--max-new-tokens", type=int, required=True)
-    parser.add_argument("--learning-rate", type=float, required=True)
-    parser.add_argument("--threads", type=int, required=True)
-    parser.add_argument("--output", required=True)
-    options = parser.parse_args()
+    options = SimpleNamespace(**json.loads(sys.argv[1]))
     torch.set_num_threads(options.threads)
     rows = [json.loads(line) for line in Path(options.prompts).read_text(encoding="utf-8").splitlines()]
     tokenizer = AutoTokenizer.from_pretrained(options.model)

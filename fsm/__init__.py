@@ -69,7 +69,8 @@ Each part imports only those above it:
     snapshot       the control part of a checkpoint, to and from JSON
 """
 
-from fsm.config.parse import RunConfig, parse_config
+from fsm.config.blocks import RunConfig
+from fsm.config.parse import parse_config
 from fsm.config.setup import Setup, set_up
 from fsm.core import AppliedEvent, Core
 from fsm.effects import (

@@ -1,14 +1,8 @@
 """The core: `apply(event)` changes the state and returns the effects to carry out. Nothing else writes the
 state of a core that has begun; `fsm.snapshot` makes cores that have not.
 
-The way of one event:
-
-1. `Core._transition` refuses an event that cannot be now (IllegalEvent, LateAnswer), and calls the rule of one that can
-   (`fsm.rules.on_event`): a pure function that returns the next state and the changes that led to it.
-2. `own_moves.settle` makes all of the core's own moves on that state, again as changes (`fsm.rules.own_moves`).
-3. The invariants are asserted (`fsm.groups.invariants`), and that the roster has every group that the changes name
-   (`Book.require`). Up to here nothing has changed, so an error leaves the core as it was.
-4. The book carries each change to the groups and turns it into effects (`Book.carry`), and the state is replaced.
+The docstring of `fsm` tells the way of one event. Nothing has changed before the book carries the changes to the
+groups, so an error leaves the core as it was.
 
 The same events give the same effects and the same snapshot: there is no clock and no randomness here.
 """
@@ -91,8 +85,10 @@ class Core:
         """Called before an event that stops the run changes anything: a checkpoint saved then resumes as after a crash.
         """
         self._observer = observer
-        self._opening: Callable[[State, Laws], Done] = on_event.open_fresh
-        self._begun = False
+        self.opening: Callable[[State, Laws], Done] = on_event.open_fresh
+        """What `Begin` does; `fsm.snapshot.restore` has another."""
+        self.has_begun = False
+        """`Begin` was applied, or the core was reinstated."""
 
     def apply(self, event: Event) -> tuple[Effect, ...]:
         """Apply one event and return the effects to carry out, in order (`fsm.effects` has the duties of each).
@@ -101,7 +97,7 @@ class Core:
         where evenstep itself is wrong. Both leave state, roster and book as they were.
         """
         (state, done), subject = self._transition(event)
-        state, own = own_moves.settle(state, self.laws, self.state if self._begun else None)
+        state, own = own_moves.settle(state, self.laws, self.state if self.has_begun else None)
         changes = (*done, *own)
         check(state, self.limits)
         if len(changes) > 1:  # a change that comes alone takes no group but the event's, which is where it should be
@@ -111,17 +107,12 @@ class Core:
         carry = self.book.carry
         effects = tuple([effect for change in changes for effect in carry(change, subject)])
         self.state = state
-        self._begun = True
+        self.has_begun = True
         if effects and isinstance(effects[-1], Stopped):
             self.error = effects[-1].error
         if self._observer is not None:
             self._observer(AppliedEvent(event, changes, effects))
         return effects
-
-    @property
-    def has_begun(self) -> bool:
-        """`Begin` was applied, or the core was reinstated."""
-        return self._begun
 
     def waits_for(self) -> str:
         """What the current step waits for, in one sentence."""
@@ -142,18 +133,10 @@ class Core:
             raise IllegalEvent(f"the run can go on: {self.waits_for()}")
         return f"the run can never go on: {self.waits_for()}. {who_led_here(found, self.laws)}"
 
-    def open_with(self, opening: Callable[[State, Laws], Done]) -> None:
-        """Have `Begin` do `opening` instead of a fresh start; for `fsm.snapshot.restore`."""
-        self._opening = opening
-
-    def go_on(self) -> None:
-        """The run has begun before; for `fsm.snapshot.reinstate`."""
-        self._begun = True
-
     def _transition(self, event: Event) -> tuple[Done, Group | None]:
         """The next state, with the changes that lead to it, and the group that `event` is about; or IllegalEvent."""
         state, laws = self.state, self.laws
-        if is_over(state) or not self._begun:
+        if is_over(state) or not self.has_begun:
             return self._begin(event), None
         match event:
             case GroupFinished(attempt, zero_variance, record):  # by far the most frequent
@@ -163,7 +146,7 @@ class Core:
                 try:
                     label = 0 if self._labelling is None else self._label(self._labelling, record)
                 except SamplerError as error:
-                    return on_event.stop_with(state, laws, error), group
+                    return own_moves.stop_with(state, laws, error), group
                 return on_event.commit(state, laws, group.group_class, label), group
             case GroupFailed(attempt, kind, error):
                 if kind not in tuple(FailureKind):
@@ -190,9 +173,9 @@ class Core:
                     f"no group finished and no step closed for {idle_s:g} s, stall_timeout_s is over: "
                     f"{self.waits_for()}"
                 )
-                return on_event.stop_with(state, laws, Stalled(explanation)), None
+                return own_moves.stop_with(state, laws, Stalled(explanation)), None
             case DeadEndReached():
-                return on_event.stop_with(state, laws, Deadlocked(self.explain_dead_end())), None
+                return own_moves.stop_with(state, laws, Deadlocked(self.explain_dead_end())), None
             case Begin():
                 raise IllegalEvent("the run has begun; Begin comes first and once")
         raise IllegalEvent(f"{event!r} is no event of evenstep; see fsm.events")
@@ -203,7 +186,7 @@ class Core:
             raise IllegalEvent(f"the run is {self.state.run.status.name.lower()}; it takes no {event}")
         if not isinstance(event, Begin):
             raise IllegalEvent(f"the run has not begun; apply Begin before {event}")
-        return self._opening(self.state, self.laws)
+        return self.opening(self.state, self.laws)
 
     def _fail(self, group: Group, kind: FailureKind, error: str) -> Done:
         """L7: another attempt follows, or the group is given up on; the roster knows how many there were."""

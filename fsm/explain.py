@@ -10,7 +10,7 @@ from fsm.machines.source import SourceState
 from fsm.machines.step_assembly import want
 from fsm.machines.trainer import TrainerState
 from fsm.rules.outlook import dead_end, deadlocked
-from fsm.state import NONE, Counts, GroupClass, Limits, State, charged
+from fsm.state import Counts, GroupClass, Limits, State, charged
 from fsm.values import pages
 
 SHOWN_CLASSES = 6
@@ -28,17 +28,9 @@ def status(state: State) -> str:
 
 def class_name(group_class: GroupClass) -> str:
     """A class in words."""
-    parts = []
-    if group_class.target_step != NONE:
-        parts.append(f"for step {group_class.target_step}")
-    if group_class.bucket != NONE:
-        parts.append(f"bucket {group_class.bucket}")
-    if group_class.start_weight != NONE:
-        parts.append(f"start weight {group_class.start_weight}")
-    if group_class.replacements:
-        parts.append(f"replacement {group_class.replacements}")
-    if group_class.label:
-        parts.append(f"label {group_class.label}")
+    words = ("for step", "bucket", "start weight", "replacement", "label")
+    fields = zip(words, group_class, GroupClass(), strict=True)
+    parts = [f"{word} {given}" for word, given, default in fields if given != default]
     return ", ".join(parts) or "no stamp"
 
 

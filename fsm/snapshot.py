@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
-from typing import Any, cast
+from typing import Any
 
 from fsm.config.setup import Setup
 from fsm.core import AppliedEvent, Core
@@ -24,7 +24,15 @@ from fsm.machines.spare_pool import PoolState, SparePool
 from fsm.machines.step_assembly import StepAssembly, StepState
 from fsm.machines.trainer import Trainer, TrainerState
 from fsm.rules import on_event
-from fsm.snapshot_form import FORMAT, keeps_every_slot, require_agreement, require_form, require_lists
+from fsm.snapshot_form import (
+    COUNTS,
+    FORMAT,
+    IN_FLIGHT,
+    keeps_every_slot,
+    require_agreement,
+    require_form,
+    require_lists,
+)
 from fsm.state import Budgets, Counts, GroupClass, Queue, State, is_over, slots_accounted
 from fsm.values import pages
 
@@ -143,7 +151,7 @@ def restore(
             f"allowed ({setup.limits.max_replacements}), and get no further one (L2)"
         )
     regenerates = on_event.regenerate if changed else on_event.resume
-    core.open_with(on_event.replace_data if replaced else regenerates)
+    core.opening = on_event.replace_data if replaced else regenerates
     return core
 
 
@@ -159,7 +167,7 @@ def reinstate(
     require_form(saved)
     core = Core(_with_numbers_of(setup, saved), observer=observer)
     _take_up(core, saved, closed_before)
-    core.go_on()
+    core.has_begun = True
     return core
 
 
@@ -210,13 +218,12 @@ def _leads_too_far(core: Core) -> bool:
     return lead is not None and core.state.gate.dispatch_index > core.state.trainer.version + lead
 
 
-_IN_FLIGHT = ("running", "waiting", "backing_off")
 _REPLACEMENTS = GroupClass._fields.index("replacements")
 
 
 def _replaced_beyond(saved: Json, most: int) -> int:
     """Groups in flight whose slot has had more replacements than `most`."""
-    return sum(group[-1][_REPLACEMENTS] > most for place in _IN_FLIGHT for group in saved[place])
+    return sum(group[-1][_REPLACEMENTS] > most for place in IN_FLIGHT for group in saved[place])
 
 
 def _capped(saved: Json, most: int) -> Json:
@@ -226,8 +233,8 @@ def _capped(saved: Json, most: int) -> Json:
         replacements = min(group_class[_REPLACEMENTS], most)
         return [*group_class[:_REPLACEMENTS], replacements, *group_class[_REPLACEMENTS + 1 :]]
 
-    groups = {place: [[*group[:-1], capped(group[-1])] for group in saved[place]] for place in _IN_FLIGHT}
-    counts = {place: _merged(map(capped, saved["state"][place])) for place in _IN_FLIGHT}
+    groups = {place: [[*group[:-1], capped(group[-1])] for group in saved[place]] for place in IN_FLIGHT}
+    counts = {place: _merged(map(capped, saved["state"][place])) for place in IN_FLIGHT}
     return {**saved, **groups, "state": {**saved["state"], **counts}}
 
 
@@ -266,9 +273,6 @@ def _fill(roster: Roster, saved: Json) -> None:
     roster.accumulated = [_group_from_json(group) for group in saved["accumulated"]]
 
 
-_COUNTS = ("backing_off", "waiting", "running", "ready", "chunk", "accumulated")
-
-
 def _keeps_every_slot(core: Core) -> bool:
     """Whether a resume may count on every slot (X2): the sampler promises it, and a custom one has kept it so far."""
     promised = core.laws.promises.keeps_every_slot and not core.limits.closes_short
@@ -277,23 +281,17 @@ def _keeps_every_slot(core: Core) -> bool:
 
 
 def _state_to_json(state: State) -> Json:
-    plain: Json = {
-        "run": list(state.run),
-        "source": list(state.source),
-        "pool": list(state.pool),
-        "gate": list(state.gate),
-        "trainer": list(state.trainer),
-        "step": list(state.step),
+    parts = state._asdict()
+    counts = {name: [[*group_class, n] for group_class, n in pages.items(parts[name])] for name in COUNTS}
+    return {
+        **{name: list(parts[name]) for name in ("run", "source", "pool", "gate", "trainer", "step")},
         "ledgers": [[step, *ledger] for step, ledger in pages.items(state.ledgers)],
         "filtered": [list(pair) for pair in pages.items(state.filtered)],
         "queue": list(state.queue),
         "budgets": list(state.budgets),
         "tally": list(state.sheet),
+        **counts,
     }
-    for name in _COUNTS:
-        counts = cast(Counts, state[State._fields.index(name)])
-        plain[name] = [[*group_class, groups] for group_class, groups in pages.items(counts)]
-    return plain
 
 
 def _counts(saved: list[list[int]]) -> Counts:
@@ -320,5 +318,5 @@ def _state_from_json(plain: Json) -> State:
         queue=Queue(*plain["queue"]),
         budgets=Budgets(*plain["budgets"]),
         sheet=BalanceSheet(*plain["tally"]),
-        **{name: _counts(plain[name]) for name in _COUNTS},
+        **{name: _counts(plain[name]) for name in COUNTS},
     )

@@ -6,26 +6,26 @@ that names the part, the value and what is expected there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from enum import IntEnum
 from itertools import pairwise
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, get_type_hints
 
 from fsm.config.wording import given_as
 from fsm.effects import StepClosed
 from fsm.errors import IllegalSnapshot
 from fsm.groups.book import Book
 from fsm.groups.invariants import faults
-from fsm.groups.roster import Group
 from fsm.machines.admission_gate import AdmissionGate
 from fsm.machines.prompt_group import BalanceSheet
 from fsm.machines.run import Run, RunState
-from fsm.machines.shortfall_ledger import SHORTFALL_LEDGER, LedgerContext, LedgerState, ShortfallLedger
+from fsm.machines.shortfall_ledger import SHORTFALL_LEDGER, LedgerState, ShortfallLedger
 from fsm.machines.source import Source
 from fsm.machines.spare_pool import SparePool
 from fsm.machines.step_assembly import StepAssembly, StepState
 from fsm.machines.table import fire
 from fsm.machines.trainer import Trainer, TrainerState
+from fsm.rules.laws import ledger_context
 from fsm.state import NONE, Budgets, GroupClass, Limits, Queue, State, slots_accounted
 from fsm.values import pages
 
@@ -34,6 +34,12 @@ FORMAT = 1
 
 Check = Callable[[str, object], None]
 """Given the name of a part and its value: raises IllegalSnapshot unless the part may have this value."""
+
+IN_FLIGHT = ("running", "waiting", "backing_off")
+PLACES = (*IN_FLIGHT, "ready", "chunk", "accumulated")
+"""Where groups are listed."""
+COUNTS = ("backing_off", "waiting", "running", "ready", "chunk", "accumulated")
+"""Where they are counted by class, in the order of the state."""
 
 _MAY_BE_NONE = ("target_step", "bucket", "start_weight", "dispatch_index", "dispatch")
 """Numbers that are −1 where there is none."""
@@ -50,32 +56,25 @@ def illegal(part: str, said: str, expected: str) -> IllegalSnapshot:
 # The form
 
 
-def _number(least: int) -> Check:
+def _is(fits: Callable[[Any], bool], expected: str) -> Check:
     def check(part: str, given: object) -> None:
-        if type(given) is not int or given < least:
-            raise illegal(part, f"is {given_as(given)}", f"a whole number of at least {least}")
+        if not fits(given):
+            raise illegal(part, f"is {given_as(given)}", expected)
 
     return check
+
+
+def _number(least: int) -> Check:
+    return _is(lambda given: type(given) is int and given >= least, f"a whole number of at least {least}")
 
 
 def _status(kind: type[IntEnum]) -> Check:
     known = {status.value: f"{status.value} ({status.name.lower()})" for status in kind}
-
-    def check(part: str, given: object) -> None:
-        if type(given) is not int or given not in known:
-            raise illegal(part, f"is {given_as(given)}", ", ".join(known.values()))
-
-    return check
+    return _is(lambda given: type(given) is int and given in known, ", ".join(known.values()))
 
 
-def _text(part: str, given: object) -> None:
-    if type(given) is not str:
-        raise illegal(part, f"is {given_as(given)}", "text")
-
-
-def _flag(part: str, given: object) -> None:
-    if type(given) is not bool:
-        raise illegal(part, f"is {given_as(given)}", "true or false")
+_text = _is(lambda given: type(given) is str, "text")
+_flag = _is(lambda given: type(given) is bool, "true or false")
 
 
 def _fields(**checks: Check) -> Check:
@@ -156,7 +155,7 @@ _STATE = _keys(
         "queue": _fields_of(Queue),
         "budgets": _fields_of(Budgets),
         "tally": _fields_of(BalanceSheet),
-        **dict.fromkeys(("backing_off", "waiting", "running", "ready", "chunk", "accumulated"), _CLASSES),
+        **dict.fromkeys(COUNTS, _CLASSES),
     },
     {},
 )
@@ -182,7 +181,7 @@ _SNAPSHOT = _keys(
         "next_slot": _number(0),
         "next_chunk": _number(0),
         **dict.fromkeys(("again", "spares", "queue"), _PROMPTS),
-        **dict.fromkeys(("running", "waiting", "backing_off", "ready", "chunk", "accumulated"), _GROUPS),
+        **dict.fromkeys(PLACES, _GROUPS),
     },
     MAY_BE_MISSING,
 )
@@ -199,17 +198,6 @@ def require_form(saved: object) -> None:
 
 
 # That its parts agree
-
-
-class _Places(NamedTuple):
-    """Every group in hand, by place."""
-
-    running: Sequence[Group]
-    waiting: Sequence[Group]
-    backing_off: Sequence[Group]
-    ready: Sequence[Group]
-    chunk: Sequence[Group]
-    accumulated: Sequence[Group]
 
 
 def keeps_every_slot(saved: Mapping[str, Any]) -> bool:
@@ -241,7 +229,9 @@ def require_lists(saved: Mapping[str, Any], state: State, closed_before: int = 0
 def require_agreement(saved: Mapping[str, Any], state: State, book: Book, limits: Limits) -> None:
     """Raise IllegalSnapshot unless the counts agree with the lists; `state` and `book` are those of `saved`."""
     size = saved["num_prompts_per_step"]
-    then = limits._replace(size=size, max_replacements=max(limits.max_replacements, _most_replacements(state)))
+    in_flight = (state.running, state.waiting, state.backing_off)
+    most = max((each.replacements for counts in in_flight for each, _ in pages.items(counts)), default=0)
+    then = limits._replace(size=size, max_replacements=max(limits.max_replacements, most))
     for fault in faults(_with_todays_floor(state, then), then, book.roster):
         raise illegal("the state", f"contradicts itself or the groups that are listed ({fault})", "the same counts")
     running = state.run.status is RunState.RUNNING  # a run that a loss stopped charged no step for it
@@ -259,7 +249,7 @@ Problem = tuple[str, str, str]
 
 def _ascending(saved: Mapping[str, Any]) -> Iterator[Problem]:
     """Keys are sorted, and each is there once."""
-    for place in ("ledgers", "filtered", "backing_off", "waiting", "running", "ready", "chunk", "accumulated"):
+    for place in ("ledgers", "filtered", *COUNTS):
         rows = saved["state"][place]
         keys = [row[0] if place in ("ledgers", "filtered") else list(row[:-1]) for row in rows]
         for number, (before, after) in enumerate(pairwise(keys), start=1):
@@ -275,7 +265,7 @@ def _hands(saved: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
     """Every prompt that is listed, with its place."""
     for place in ("again", "spares", "queue"):
         yield from ((place, prompt) for prompt in saved[place])
-    for place in _Places._fields:
+    for place in PLACES:
         yield from ((place, group[0]) for group in saved[place])
 
 
@@ -308,7 +298,7 @@ def _prompts_read(saved: Mapping[str, Any], state: State) -> Iterator[Problem]:
 
 def _numbers_once(saved: Mapping[str, Any]) -> Iterator[Problem]:
     """Each slot and dispatch number has one group, and was given out."""
-    groups = [(place, group) for place in _Places._fields for group in saved[place]]
+    groups = [(place, group) for place in PLACES for group in saved[place]]
     for name, position in (("slot", 1), ("dispatch", 2)):
         known: dict[int, str] = {}
         after = saved[f"next_{name}"]
@@ -326,7 +316,7 @@ def _numbers_once(saved: Mapping[str, Any]) -> Iterator[Problem]:
 def _classes(saved: Mapping[str, Any], state: State) -> Iterator[Problem]:
     """The classes of groups fit the place that they are in."""
     version = state.trainer.version
-    for place in _Places._fields:
+    for place in PLACES:
         for prompt, *_, (_, _, start_weight, replacements, label) in saved[place]:
             if place in ("waiting", "backing_off"):
                 starts = start_weight == NONE
@@ -336,7 +326,7 @@ def _classes(saved: Mapping[str, Any], state: State) -> Iterator[Problem]:
                 expected = f"a start weight from 0 to the version, {version}"
             if not starts:
                 yield place, f"has prompt {prompt} with start weight {start_weight}", expected
-            in_flight = place in ("running", "waiting", "backing_off")
+            in_flight = place in IN_FLIGHT
             if (label if in_flight else replacements) != 0:
                 what = f"label {label}" if in_flight else f"{replacements} replacements"
                 yield place, f"has prompt {prompt} with {what}", "0 there"
@@ -379,19 +369,10 @@ def _steps(saved: Mapping[str, Any], state: State, closed_before: int) -> Iterat
         yield "state.step.status", f"is {step.name.lower()}", f"what goes with a trainer that is {status.name.lower()}"
 
 
-def _most_replacements(state: State) -> int:
-    return max((each.replacements for each in _in_flight(state)), default=0)
-
-
-def _in_flight(state: State) -> Iterable[GroupClass]:
-    return (each for counts in (state.running, state.waiting, state.backing_off) for each, _ in pages.items(counts))
-
-
 def _with_todays_floor(state: State, limits: Limits) -> State:
     """Ledgers as a resume finds them: they may have been written under another floor."""
     ledgers: pages.Pages[int, ShortfallLedger] = ()
     for step, ledger in pages.items(state.ledgers):
-        chosen = state.step.selected if step == state.trainer.version else 0
-        context = LedgerContext(limits.size, limits.floor, chosen)
-        ledgers = pages.put(ledgers, step, fire(SHORTFALL_LEDGER, "resume", ledger, context))
+        resumed = fire(SHORTFALL_LEDGER, "resume", ledger, ledger_context(state, limits, step))
+        ledgers = pages.put(ledgers, step, resumed)
     return state._replace(ledgers=ledgers)

@@ -15,7 +15,8 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field
 
-from fsm.config.parse import CoreLossConfig, CorePolicyConfig, RunConfig, parse_config
+from fsm.config.blocks import CoreLossConfig, CorePolicyConfig, RunConfig
+from fsm.config.parse import parse_config
 from fsm.config.strict import Strict, load_yaml
 from fsm.errors import ConfigError
 from runtime.files import refuse_not_plain

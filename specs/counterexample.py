@@ -139,7 +139,7 @@ def _confirm_lasso(
     states = [start, *(step.situation.state for step in cycle)]
     _require(canonical(states[-1]) == canonical(start), broken, start)
     _require(not any(is_over(state) for state in states), broken, start)
-    _require(not any(prop.reached(step.transition, laws) for step in cycle), broken, start)
+    _require(not any(prop.holds(step.transition, laws) for step in cycle), broken, start)
     _require(not any(step.transition.answer.name in model.finite for step in cycle), broken, start)
     taken = {_action(step.transition.answer) for step in cycle if _moves(step.transition)}
     owed = [_owed(state, laws, world, model) for state in states]

@@ -71,6 +71,12 @@ class WorldOptions(NamedTuple):
     crash: CrashFrom = CrashFrom.OWN_SNAPSHOT
 
 
+def world_of(base: WorldOptions, changes: Mapping[str, Any]) -> WorldOptions:
+    """`base` with changes as a file has them."""
+    world = base._replace(**changes)
+    return world._replace(crash=CrashFrom(world.crash))
+
+
 def _declared(table: Table[Any, Any], event: str) -> Fairness:
     """The fairness of the table's rules for the event, which is one for all of them."""
     [fairness] = {rule.fairness for rule in table.rules if rule.event == event}
@@ -104,29 +110,23 @@ IDLE: frozenset[str] = frozenset({"late", "save", "crash"})
 """Answers that do not get a run out of a deadlock."""
 
 
-def _while_running(state: State, laws: Laws, world: WorldOptions) -> Iterator[Answer]:
+Possible = Callable[[State, Laws, WorldOptions], Iterator[Answer]]
+
+
+def possible(state: State, laws: Laws, world: WorldOptions) -> Iterator[Answer]:
+    """Every answer that may come in this state, except `save`."""
+    if is_over(state):
+        return
     labels = labels_of(laws.sampler)
     for group_class, _ in pages.items(state.running):
         yield from _rollout_answers(group_class, laws, world, labels)
-
-
-def _while_backing_off(state: State, laws: Laws, world: WorldOptions) -> Iterator[Answer]:
-    del laws
     for group_class, _ in pages.items(state.backing_off):
         yield Answer("end_backoff", group_class)
         if world.late:
             yield Answer("late", group_class)
-
-
-def _while_waiting(state: State, laws: Laws, world: WorldOptions) -> Iterator[Answer]:
-    del laws
     if world.late:
         for group_class, _ in pages.items(state.waiting):
             yield Answer("late", group_class)
-
-
-def _while_training(state: State, laws: Laws, world: WorldOptions) -> Iterator[Answer]:
-    del laws
     match state.trainer.status:
         case TrainerState.TRAINING:
             yield Answer("chunk_trained")
@@ -137,25 +137,8 @@ def _while_training(state: State, laws: Laws, world: WorldOptions) -> Iterator[A
             yield Answer("step_finished")
         case TrainerState.SYNCING:
             yield Answer("weights_synced")
-
-
-def _at_any_time(state: State, laws: Laws, world: WorldOptions) -> Iterator[Answer]:
-    del state, laws
     if world.crash is not CrashFrom.NOTHING:
         yield Answer("crash")
-
-
-Possible = Callable[[State, Laws, WorldOptions], Iterator[Answer]]
-
-POSSIBLE: tuple[Possible, ...] = (_while_running, _while_backing_off, _while_waiting, _while_training, _at_any_time)
-"""What may come in a run that is not over, by the part of the state that it depends on."""
-
-
-def possible(state: State, laws: Laws, world: WorldOptions) -> Iterator[Answer]:
-    """Every answer that may come in this state, except `save`."""
-    if not is_over(state):
-        for kind in POSSIBLE:
-            yield from kind(state, laws, world)
 
 
 def _rollout_answers(group_class: GroupClass, laws: Laws, world: WorldOptions, labels: int) -> Iterator[Answer]:
@@ -210,18 +193,14 @@ def _late(state: State, laws: Laws, group_class: GroupClass) -> Done:
         return state, []
 
 
-def settle(state: State, laws: Laws) -> Done:
-    """All of the core's own moves. A state that it returns must be settled: settling it again does nothing."""
-    return own_moves.settle(state, laws)
-
-
 class Model(NamedTuple):
     """The functions that are explored. Each is deterministic and looks at its arguments alone."""
 
     begin: Callable[[Laws], State] = on_event.begin
     possible: Possible = possible
     answer: Callable[[State, Laws, Answer], Done] = answer
-    settle: Callable[[State, Laws], Done] = settle
+    settle: Callable[[State, Laws], Done] = own_moves.settle
+    """All of the core's own moves. Settling a state that it returns must do nothing."""
     resume: Callable[[State, Laws], Done] = on_event.resume
     """After a crash: from the state that was saved to the one in which the new process begins."""
     fairness: Mapping[str, Fairness] = FAIRNESS
@@ -237,10 +216,10 @@ def initial(laws: Laws, model: Model = CORE) -> State:
     return canonical(model.settle(model.begin(laws), laws)[0])
 
 
-def after(state: State, laws: Laws, given: Answer, model: Model = CORE) -> Done:
+def after(state: State, laws: Laws, given: Answer) -> Done:
     """The state after an answer and all of the core's own moves; `crash` resumes from `state` itself."""
-    moved, done = model.resume(state, laws) if given.name == "crash" else model.answer(state, laws, given)
-    moved, own = model.settle(moved, laws)
+    moved, done = CORE.resume(state, laws) if given.name == "crash" else CORE.answer(state, laws, given)
+    moved, own = CORE.settle(moved, laws)
     return moved, done + own
 
 
@@ -249,15 +228,12 @@ _NOTHING_OVER = (0,) * (len(BalanceSheet._fields) - 6)
 
 def canonical(state: State) -> State:
     """The state without the balance sheet's columns of groups that are gone for good, which no rule reads."""
-    sheet = canonical_tally(state.sheet)
-    return state if sheet is state.sheet else state._replace(sheet=sheet)
-
-
-def canonical_tally(sheet: BalanceSheet) -> BalanceSheet:
-    """The balance sheet of what is in hand alone; the same object where that is all there is."""
+    sheet = state.sheet
     hands = sheet[1:6]
     in_hand = sum(hands)
-    return sheet if sheet[6:] == _NOTHING_OVER and sheet[0] == in_hand else BalanceSheet(in_hand, *hands)
+    if sheet[6:] == _NOTHING_OVER and sheet[0] == in_hand:
+        return state
+    return state._replace(sheet=BalanceSheet(in_hand, *hands))
 
 
 def deadlocked(state: State, laws: Laws, world: WorldOptions, model: Model = CORE) -> bool:

@@ -52,22 +52,12 @@ class InOrderConfig(Strict):
     name: Literal["in_order"] = Field(default="in_order", description="The sampler.")
     max_lookahead_versions: Count = Field(default=1, description="How many batches dispatch may lead the trainer by.")
 
-    @property
-    def window(self) -> int:
-        """By how much dispatch may lead the version (A1)."""
-        return self.max_lookahead_versions
-
 
 class ReadyFirstConfig(Strict):
     """Trains whichever groups are ready first."""
 
     name: Literal["ready_first"] = Field(default="ready_first", description="The sampler.")
     max_staleness_versions: Count = Field(default=1, description="How many batches dispatch may lead the trainer by.")
-
-    @property
-    def window(self) -> int:
-        """By how much dispatch may lead the version (A1)."""
-        return self.max_staleness_versions
 
 
 class WindowedConfig(Strict):
@@ -79,22 +69,12 @@ class WindowedConfig(Strict):
         default=False, description="Select the smallest staleness first, instead of in order of dispatch."
     )
 
-    @property
-    def window(self) -> int:
-        """The largest staleness at selection (S2)."""
-        return self.max_staleness_versions
-
 
 class WeightFifoConfig(Strict):
     """Trains groups of the oldest bucket first, the bucket being the version at admission."""
 
     name: Literal["weight_fifo"] = Field(default="weight_fifo", description="The sampler.")
     max_staleness_versions: Count = Field(default=1, description="How many batches dispatch may lead the trainer by.")
-
-    @property
-    def window(self) -> int:
-        """By how much dispatch may lead the version (A1)."""
-        return self.max_staleness_versions
 
 
 def _module_and_class(target: str) -> str:

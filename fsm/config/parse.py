@@ -11,60 +11,11 @@ from typing import TypeVar, overload
 
 from pydantic import ValidationError
 
-from fsm.config.blocks import (
-    AsyncRlConfig,
-    CoreLossConfig,
-    CorePolicyConfig,
-    CustomConfig,
-    GrpoConfig,
-    InOrderConfig,
-    ReadyFirstConfig,
-    RolloutFailureConfig,
-    RunConfig,
-    SamplerConfig,
-    StallWatchdogConfig,
-    WeightFifoConfig,
-    WindowedConfig,
-)
-from fsm.config.refusals import general_refusals, refusals, warnings
+from fsm.config.blocks import RunConfig
+from fsm.config.refusals import refusals
 from fsm.config.sampler_loading import traits_of
-from fsm.config.values import (
-    SamplerTraits,
-    floor_groups,
-    required_buffer,
-    resolved_buffer,
-    resolved_inflight,
-    resolved_streaming_minimum,
-)
 from fsm.config.wording import given_as, problems
 from fsm.errors import ConfigError
-
-__all__ = [
-    "AsyncRlConfig",
-    "CoreLossConfig",
-    "CorePolicyConfig",
-    "CustomConfig",
-    "GrpoConfig",
-    "InOrderConfig",
-    "ReadyFirstConfig",
-    "RolloutFailureConfig",
-    "RunConfig",
-    "SamplerConfig",
-    "SamplerTraits",
-    "StallWatchdogConfig",
-    "WeightFifoConfig",
-    "WindowedConfig",
-    "floor_groups",
-    "parse_config",
-    "refusals",
-    "refuse_any",
-    "required_buffer",
-    "resolved_buffer",
-    "resolved_inflight",
-    "resolved_streaming_minimum",
-    "traits_of",
-    "warnings",
-]
 
 Config = TypeVar("Config", bound=RunConfig)
 
@@ -85,14 +36,14 @@ def parse_config(mapping: object, *, model: type[RunConfig] = RunConfig, check: 
     """
     document = {} if mapping is None else mapping
     if not isinstance(document, Mapping):
-        raise ConfigError(_listed([f"the configuration is {given_as(document)}; allowed: a mapping of {_keys(model)}"]))
+        keys = ", ".join(model.model_fields)
+        raise ConfigError(_listed([f"the configuration is {given_as(document)}; allowed: a mapping of {keys}"]))
     try:
         config = model.model_validate(dict(document))
     except ValidationError as error:
         raise ConfigError(_listed(problems(error, model))) from None
     if check:
-        sampler = traits_of(config)
-        refuse_any(general_refusals(config) if sampler is None else refusals(config, sampler))
+        refuse_any(refusals(config, traits_of(config)))
     return config
 
 
@@ -106,7 +57,3 @@ def _listed(found: list[str]) -> str:
     if len(found) == 1:
         return f"configuration refused: {found[0]}"
     return "\n  - ".join([f"configuration refused, {len(found)} problems:", *found])
-
-
-def _keys(model: type[RunConfig]) -> str:
-    return ", ".join(model.model_fields)

@@ -20,19 +20,12 @@ from fsm.config.values import (
 from fsm.samplers.promises import Eligible
 
 
-def refusals(config: RunConfig, sampler: SamplerTraits) -> list[str]:
-    """Everything that setup refuses under this sampler."""
-    return [*general_refusals(config), *sampler_refusals(config, sampler)]
-
-
-def general_refusals(config: RunConfig) -> list[str]:
-    """What is refused under any sampler."""
-    return [problem for refusal in REFUSED_UNDER_ANY_SAMPLER for problem in refusal(config)]
-
-
-def sampler_refusals(config: RunConfig, sampler: SamplerTraits) -> list[str]:
-    """What is refused because of the sampler."""
-    return [problem for refusal in REFUSED_BY_SAMPLER for problem in refusal(config, sampler)]
+def refusals(config: RunConfig, sampler: SamplerTraits | None) -> list[str]:
+    """Everything that setup refuses under this sampler; None: what it refuses under any."""
+    found = [problem for refusal in REFUSED_UNDER_ANY_SAMPLER for problem in refusal(config)]
+    if sampler is not None:
+        found += [problem for refusal in REFUSED_BY_SAMPLER for problem in refusal(config, sampler)]
+    return found
 
 
 def warnings(config: RunConfig, sampler: SamplerTraits) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
 import inspect
@@ -14,6 +13,7 @@ from typing import Any
 
 from fsm.config.blocks import CustomConfig, RunConfig
 from fsm.config.values import SamplerTraits
+from fsm.config.wording import nearest
 from fsm.errors import ConfigError
 from fsm.samplers.builtin import BUILTIN
 from fsm.samplers.promises import promises_of
@@ -51,10 +51,9 @@ def load_custom(config: CustomConfig) -> PromptGroupSampler:
     module = imported(module_name, where)
     if class_name not in vars(module):
         classes = [name for name, value in vars(module).items() if inspect.isclass(value)]
-        near = difflib.get_close_matches(class_name, classes, n=1)
-        hint = f"; did you mean {near[0]}?" if near else f"; it has {', '.join(classes) or 'no class'}"
+        hint = nearest(class_name, classes, f"it has {', '.join(classes) or 'no class'}")
         file = vars(module).get("__file__", "built in")
-        raise ConfigError(f"{where}: module {module_name} ({file}) has no {class_name}{hint}")
+        raise ConfigError(f"{where}: module {module_name} ({file}) has no {class_name}; {hint}")
     found = vars(module)[class_name]
     if not inspect.isclass(found):
         raise ConfigError(f"{where} is a {type(found).__name__}, not a class")

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fsm.config.parse import (
-    RunConfig,
-    floor_groups,
-    refusals,
-    refuse_any,
-    resolved_buffer,
-    resolved_inflight,
-    resolved_streaming_minimum,
-    warnings,
-)
+from fsm.config.blocks import RunConfig
+from fsm.config.parse import refuse_any
+from fsm.config.refusals import refusals, warnings
 from fsm.config.sampler_loading import build_sampler, traits
+from fsm.config.values import floor_groups, resolved_buffer, resolved_inflight, resolved_streaming_minimum
 from fsm.errors import ConfigError
 from fsm.samplers.protocol import PromptGroupSampler
 from fsm.state import NONE, Limits

@@ -104,6 +104,12 @@ def _or(words: Iterable[str]) -> str:
     return f"{', '.join(others)} or {last}" if others else last
 
 
+def nearest(word: str, known: Sequence[str], otherwise: str) -> str:
+    """Which known word may be meant, as a question; `otherwise` where none is near."""
+    near = difflib.get_close_matches(word, known, n=1)
+    return f"did you mean {near[0]}?" if near else otherwise
+
+
 def _problem(error: Any, model: Model) -> str:
     kind, given, location = error["type"], error["input"], error["loc"]
     if location and location[-1] == "[key]":  # of a mapping with free keys: pydantic names the key before
@@ -148,8 +154,8 @@ def _unknown_key(place: Place, key: object, model: Model) -> str:
     if elsewhere:
         said += f"; it is a key of {_or(elsewhere)}"
     known = list(place.owner.model_fields) if place.owner else []
-    near = difflib.get_close_matches(str(key), known, n=1)
-    return said + (f"; did you mean {near[0]}?" if near else f"; the known keys are {', '.join(known)}")
+    known_keys = ", ".join(known)
+    return f"{said}; {nearest(str(key), known, f'the known keys are {known_keys}')}"
 
 
 def _as_key(key: object) -> str:
@@ -161,9 +167,8 @@ def _unknown_tag(place: Place, discriminator: str, given: object) -> str:
     key = f"{place.path}.{discriminator}"
     if not isinstance(given, Mapping) or discriminator not in given:
         return f"{key} is missing; allowed: {_or(known)}"
-    near = difflib.get_close_matches(str(given[discriminator]), known, n=1)
-    meant = f"; did you mean {near[0]}?" if near else ""
-    return f"{key} is {given_as(given[discriminator])}; allowed: {_or(known)}{meant}"
+    meant = nearest(str(given[discriminator]), known, "")
+    return f"{key} is {given_as(given[discriminator])}; allowed: {_or(known)}{meant and f'; {meant}'}"
 
 
 def _meaning(place: Place) -> str:

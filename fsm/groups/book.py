@@ -33,9 +33,9 @@ from fsm.state import NONE, GroupClass
 class Book:
     """The roster, and what else is known of single groups, chunks and steps."""
 
-    def __init__(self, failure: RolloutFailureConfig, incarnation: int = 0) -> None:
+    def __init__(self, failure: RolloutFailureConfig) -> None:
         self.roster = Roster()
-        self.incarnation = incarnation
+        self.incarnation = 0
         self.next_chunk = 0
         self.closed: list[StepClosed] = []
         """Every closed step, in order."""

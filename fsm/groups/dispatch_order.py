@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from heapq import heappop, heappush
+from operator import itemgetter
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -57,9 +58,5 @@ class DispatchOrder(Generic[T]):
     def __iter__(self) -> Iterator[T]:
         """All of them, in order."""
         for number in sorted(self._numbers):
-            for _, thing in sorted(self._blocks[number], key=_dispatch):
+            for _, thing in sorted(self._blocks[number], key=itemgetter(0)):
                 yield thing
-
-
-def _dispatch(entry: tuple[int, object]) -> int:
-    return entry[0]

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 
 from fsm.errors import InvariantBroken
 from fsm.groups.roster import Roster
-from fsm.machines.shortfall_ledger import LedgerContext, ledger_holds
+from fsm.machines.shortfall_ledger import ledger_holds
 from fsm.machines.step_assembly import comes_out_even
+from fsm.rules.laws import ledger_context
 from fsm.state import Limits, State, charged
 from fsm.values import pages
 
@@ -61,8 +62,7 @@ def faults(state: State, limits: Limits, roster: Roster) -> Iterator[str]:
     if selected != sheet.selected:
         yield f"X4: {selected} selected by class, {sheet.selected} on the balance sheet"
     for step, ledger in pages.items(state.ledgers):
-        chosen = state.step.selected if step == state.trainer.version else 0
-        holds = ledger_holds(ledger, LedgerContext(limits.size, limits.floor, chosen))
+        holds = ledger_holds(ledger, ledger_context(state, limits, step))
         if not holds or step < state.trainer.version:
             yield f"L4: the ledger of step {step} at version {state.trainer.version}: {ledger}"
     for group_class, _ in [*pages.items(state.running), *pages.items(state.waiting)]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from operator import attrgetter
 
 from fsm.events import FailureKind
 from fsm.groups.dispatch_order import DispatchOrder
@@ -186,7 +187,8 @@ class Roster:
 
     def in_order(self) -> list[Group]:
         """Groups in flight: those that run in order of dispatch, then those that wait, then those backing off."""
-        running = sorted((g for of_class in self.running.values() for g in of_class.values()), key=_number)
+        running = [group for of_class in self.running.values() for group in of_class.values()]
+        running.sort(key=attrgetter("dispatch"))
         return [*running, *self.waiting.values(), *self.backing_off.values()]
 
     def ready_groups(self) -> Iterator[Group]:
@@ -226,7 +228,3 @@ class Roster:
             place.clear()
         self.ready, self.chunk, self.accumulated = {}, {}, []
         return hands
-
-
-def _number(group: Group) -> int:
-    return group.dispatch

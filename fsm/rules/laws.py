@@ -11,7 +11,7 @@ from fsm.machines.step_assembly import StepContext
 from fsm.machines.table import Fire
 from fsm.samplers.promises import Promises, promises_of
 from fsm.samplers.protocol import BaseSampler, DropAccountingSampler, PromptGroupSampler, accounting_of, is_custom
-from fsm.state import Limits, State, charged
+from fsm.state import Limits, State, charged, selected
 
 
 class Laws(NamedTuple):
@@ -55,10 +55,9 @@ def step_context(state: State, laws: Laws, groups: int = 0) -> StepContext:
     return StepContext(limits.size, charged(state, state.trainer.version), limits.floor, groups)
 
 
-def ledger_context(state: State, laws: Laws, step: int) -> LedgerContext:
+def ledger_context(state: State, limits: Limits, step: int) -> LedgerContext:
     """For one open step."""
-    chosen = state.step.selected if step == state.trainer.version else 0
-    return LedgerContext(laws.limits.size, laws.limits.floor, chosen)
+    return LedgerContext(limits.size, limits.floor, selected(state, step))
 
 
 def pool_context(state: State, laws: Laws, groups: int = 0) -> PoolContext:

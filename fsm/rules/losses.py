@@ -15,7 +15,7 @@ from fsm.machines.step_assembly import STEP_ASSEMBLY
 from fsm.rules import changes
 from fsm.rules.changes import Done
 from fsm.rules.laws import Laws, ledger_context, pool_context, step_context
-from fsm.rules.own_moves import stop
+from fsm.rules.own_moves import stop, stop_with
 from fsm.rules.sampler_calls import call, refuse
 from fsm.samplers.protocol import optional
 from fsm.state import NONE, GroupClass, State, assembling_step, charged, selected
@@ -36,10 +36,8 @@ def spend_budget(state: State, laws: Laws, kind: FailureKind, error: str) -> Don
     state = state._replace(budgets=budgets)
     if spent <= allowed:
         return state, []
-    stopped, change = stop(
-        state, laws, BudgetExceeded(f"{spent} {what}; {option} allows {allowed}. The last failure was: {error}")
-    )
-    return stopped, [change]
+    exceeded = BudgetExceeded(f"{spent} {what}; {option} allows {allowed}. The last failure was: {error}")
+    return stop_with(state, laws, exceeded)
 
 
 def replace_or_lose(state: State, laws: Laws, group_class: GroupClass) -> Done:
@@ -67,7 +65,7 @@ def lose(state: State, laws: Laws, group_class: GroupClass) -> Done:
     if step is None:
         return state, [changes.GroupLost(NONE)]
     ledger = pages.get(state.ledgers, step, ShortfallLedger())
-    ledger = laws.fire(SHORTFALL_LEDGER, "charge", ledger, ledger_context(state, laws, step))
+    ledger = laws.fire(SHORTFALL_LEDGER, "charge", ledger, ledger_context(state, laws.limits, step))
     state = state._replace(ledgers=pages.put(state.ledgers, step, ledger))
     if step == state.trainer.version:
         state = state._replace(step=laws.fire(STEP_ASSEMBLY, "charged", state.step, step_context(state, laws)))

@@ -6,10 +6,10 @@ nothing that the world does makes these raise. The core's own moves follow (`fsm
 
 from __future__ import annotations
 
-from fsm.errors import EvenstepError, SamplerError
+from fsm.errors import SamplerError
 from fsm.events import FailureKind
 from fsm.machines.admission_gate import ADMISSION_GATE, GateContext
-from fsm.machines.prompt_group import TRANSFER, BalanceSheet
+from fsm.machines.prompt_group import TRANSFER
 from fsm.machines.shortfall_ledger import SHORTFALL_LEDGER
 from fsm.machines.source import SOURCE, Source
 from fsm.machines.spare_pool import SPARE_POOL
@@ -129,7 +129,7 @@ def close_step(state: State, laws: Laws) -> Done:
     ledgers, filtered = state.ledgers, state.filtered
     ledger = pages.get(ledgers, step, None)
     if ledger is not None:
-        laws.fire(SHORTFALL_LEDGER, "settle", ledger, ledger_context(state, laws, step))
+        laws.fire(SHORTFALL_LEDGER, "settle", ledger, ledger_context(state, limits, step))
         ledgers = pages.drop(ledgers, step)
     if pages.get(filtered, step, 0):
         filtered = pages.drop(filtered, step)
@@ -164,12 +164,6 @@ def finish_sync(state: State, laws: Laws) -> Done:
     return state._replace(trainer=trainer), [changes.WeightsSynced(trainer.version)]
 
 
-def stop_with(state: State, laws: Laws, error: EvenstepError) -> Done:
-    """The watchdog (W2), or a custom sampler that fails, stops the run."""
-    state, change = stop(state, laws, error)
-    return state, [change]
-
-
 def resume(state: State, laws: Laws) -> Done:
     """C2: groups in flight start again at once, limits or not; groups selected into the open step are ready again."""
     version = state.trainer.version
@@ -187,7 +181,7 @@ def resume(state: State, laws: Laws) -> Done:
         state = state._replace(ready=ready, chunk=(), accumulated=(), sheet=sheet)
     ledgers = state.ledgers
     for step, ledger in pages.items(ledgers):
-        context = ledger_context(state, laws, step)
+        context = ledger_context(state, laws.limits, step)
         ledgers = pages.put(ledgers, step, laws.fire(SHORTFALL_LEDGER, "resume", ledger, context))
     trainer = laws.fire(TRAINER, "resume", state.trainer, TrainerContext())
     return _resumed(state._replace(trainer=trainer, ledgers=ledgers), laws), [changes.RunResumed(version)]
@@ -216,7 +210,8 @@ def replace_data(state: State, laws: Laws) -> Done:
 
 
 def _with_empty_hands(state: State, laws: Laws, source: Source) -> State:
-    """C3: nothing is in hand, the trainer is at rest, and charges are dropped."""
+    """C3: nothing is in hand, and what was counts as not pulled. The trainer is at rest, and charges are dropped."""
+    pulled = state.sheet.pulled - state.sheet.leftover
     fresh = state._replace(
         source=source,
         pool=state.pool._replace(spares=0),
@@ -230,16 +225,11 @@ def _with_empty_hands(state: State, laws: Laws, source: Source) -> State:
         ready=(),
         chunk=(),
         accumulated=(),
-        sheet=_without_hands(state.sheet),
+        sheet=state.sheet._replace(pulled=pulled, spare=0, queued=0, in_flight=0, ready=0, selected=0),
         budgets=Budgets(0, state.budgets.skipped),
     )
     gate = laws.fire(ADMISSION_GATE, "restart", fresh.gate, GateContext(0, NONE, fresh.trainer.version))
     return _resumed(fresh._replace(gate=gate), laws)
-
-
-def _without_hands(sheet: BalanceSheet) -> BalanceSheet:
-    """The balance sheet, with every prompt that is neither trained nor lost counted as not pulled."""
-    return sheet._replace(pulled=sheet.pulled - sheet.leftover, spare=0, queued=0, in_flight=0, ready=0, selected=0)
 
 
 def begin(laws: Laws) -> State:

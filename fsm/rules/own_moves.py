@@ -17,7 +17,7 @@ from fsm.machines.spare_pool import SPARE_POOL, PoolState
 from fsm.machines.step_assembly import STEP_ASSEMBLY, StepState, want
 from fsm.machines.trainer import TRAINER, TrainerContext, TrainerState
 from fsm.rules import changes
-from fsm.rules.changes import Change, Made
+from fsm.rules.changes import Change, Done, Made
 from fsm.rules.laws import Laws, pool_context, source_context, step_context
 from fsm.rules.sampler_calls import ask_admit, ask_evict, ask_select
 from fsm.samplers.protocol import Admission
@@ -56,6 +56,12 @@ def _require_accounted(state: State, laws: Laws) -> None:
 def stop(state: State, laws: Laws, error: EvenstepError) -> Made:
     """The run is over, with an error."""
     return state._replace(run=laws.fire(RUN, "stop", state.run, RunContext())), changes.RunStopped(error)
+
+
+def stop_with(state: State, laws: Laws, error: EvenstepError) -> Done:
+    """The same as an event's transition: the watchdog (W2), a budget, or a custom sampler that fails stops the run."""
+    state, change = stop(state, laws, error)
+    return state, [change]
 
 
 def complete_at_step_limit(state: State, laws: Laws) -> Made | None:

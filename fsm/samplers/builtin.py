@@ -49,7 +49,6 @@ class InOrder(GatedSampler):
 
     @property
     def staleness_bound(self) -> int:
-        """The window."""
         return self.window
 
     def select(self, view: View, min_groups: int, max_groups: int) -> Picks:
@@ -82,7 +81,6 @@ class WeightFifo(GatedSampler):
 
     @property
     def staleness_bound(self) -> int:
-        """The window."""
         return self.window
 
     def select(self, view: View, min_groups: int, max_groups: int) -> Picks:
@@ -118,7 +116,6 @@ class Windowed(BaseSampler):
 
     @property
     def staleness_bound(self) -> int:
-        """The window."""
         return self.window
 
     @property

@@ -87,7 +87,6 @@ class BaseSampler:
     uses_replacement_pool: bool = True
     closes_short_at_exhaustion: bool = False
     labels: int = 1
-    """How many labels there are, from 1 to `MOST_LABELS`; the checker tries every one."""
 
     batch_stamp: Stamp | None = None
     selects_from: Eligible | None = None
@@ -110,7 +109,6 @@ class BaseSampler:
         return None
 
     def label(self, record: GroupRecord) -> int:
-        """The label of a group that is ready, from 0 to `labels` - 1."""
         return 0
 
     def evict(self, view: View) -> Sequence[GroupClass]:

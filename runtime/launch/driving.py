@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fsm.config.parse import StallWatchdogConfig
+from fsm.config.blocks import StallWatchdogConfig
 from fsm.errors import ConfigError, EvenstepError, LimitReached
 from runtime.checkpoints.checkpoint import CHECKPOINTS, list_checkpoints
 from runtime.control.failures import InterruptedAtStart, RunFailed, failure_of

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 from typing import Any
 
-from fsm.config.parse import RunConfig
+from fsm.config.blocks import RunConfig
 from fsm.config.setup import Setup, set_up
 
 LOADING_S = 120.0

@@ -18,8 +18,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from fsm.config.blocks import CoreLossConfig, CorePolicyConfig
-from fsm.config.parse import RunConfig, parse_config
+from fsm.config.blocks import CoreLossConfig, CorePolicyConfig, RunConfig
+from fsm.config.parse import parse_config
 from fsm.config.setup import Setup, set_up
 from fsm.core import AppliedEvent, Core
 from fsm.snapshot import restore

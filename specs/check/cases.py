@@ -2,23 +2,25 @@
 
 One case with every number at its largest would have too many states. So the first case has the whole world at small
 numbers, and each further one enlarges something at the cost of something else: three groups a step, a wider window,
-a second replacement, a second epoch. A case that adds nothing to the first is left out.
+a second replacement, a second epoch (scopes.yaml). A case that adds nothing to the first is left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from fsm.config.blocks import CustomConfig
-from fsm.config.parse import RunConfig
+import yaml
+
+from fsm.config.blocks import CustomConfig, RunConfig
 from fsm.config.setup import set_up
 from fsm.machines.table import fire
 from fsm.rules.laws import Laws, laws_of
 from specs.check.scaling import Scaled, Scope, scale
 from specs.check.user_properties import load_properties
-from specs.model import CrashFrom, WorldOptions
+from specs.model import CrashFrom, WorldOptions, world_of
 from specs.properties.catalog import properties_of
 from specs.properties.kinds import Properties
 
@@ -41,47 +43,8 @@ class Case(NamedTuple):
     """The user's own, as `module:name`; explored with the built-in ones."""
 
 
-class _Plan(NamedTuple):
-    """One case of a scope, before a configuration is given."""
-
-    name: str
-    scope: Scope
-    world: WorldOptions = WorldOptions()
-
-
-AT_ONCE = WorldOptions(backs_off=False)
-"""A retry starts at once, or after the sync: a group never backs off."""
-
-PLANS: Mapping[ScopeName, tuple[_Plan, ...]] = {
-    ScopeName.QUICK: (
-        _Plan("base", Scope(size=2, window=1, steps=3, attempts=1), AT_ONCE),
-        _Plan("window", Scope(size=1, window=2, steps=2, attempts=1), AT_ONCE),
-        _Plan("losses", Scope(size=2, window=0, steps=2, attempts=2, epochs=2, skipped=1, search=1), AT_ONCE),
-    ),
-    ScopeName.DEFAULT: (
-        _Plan("base", Scope(size=2, window=1, steps=3, attempts=1)),
-        _Plan("three groups", Scope(size=3, window=1, steps=2, attempts=1), AT_ONCE),
-        _Plan("three groups in full", Scope(size=3, window=0, steps=3, attempts=2)),
-        _Plan("window", Scope(size=2, window=2, steps=2, attempts=1), AT_ONCE),
-        _Plan("window in full", Scope(size=1, window=2, steps=3, attempts=1)),
-        _Plan("replacements", Scope(size=2, window=0, steps=3, attempts=2)),
-        _Plan("epochs", Scope(size=2, window=0, steps=3, attempts=1, epochs=2)),
-        _Plan("epochs with lookahead", Scope(size=2, window=1, steps=1, attempts=1, epochs=2), AT_ONCE),
-        _Plan("losses", Scope(size=2, window=1, steps=2, attempts=1, skipped=1, search=1), AT_ONCE),
-    ),
-    ScopeName.DEEP: (
-        _Plan("base", Scope(size=2, window=1, steps=3, attempts=2, epochs=2, skipped=1, search=1)),
-        _Plan("three groups", Scope(size=3, window=1, steps=3, attempts=2)),
-        _Plan("window", Scope(size=2, window=2, steps=3, attempts=2)),
-        _Plan("window and three groups", Scope(size=3, window=2, steps=1, attempts=1), AT_ONCE),
-        _Plan(
-            "any earlier checkpoint",
-            Scope(size=1, window=1, steps=3, attempts=1),
-            WorldOptions(crash=CrashFrom.LAST_CHECKPOINT),
-        ),
-    ),
-}
-"""Per scope the cases; a further case is left out unless it is larger than the first in something."""
+_SCOPES = yaml.safe_load(Path(__file__).with_name("scopes.yaml").read_text(encoding="utf-8"))
+"""Per scope the cases by name, before a configuration is given."""
 
 
 def cases_of(
@@ -92,9 +55,11 @@ def cases_of(
     Raises ConfigError for a custom sampler that cannot be loaded.
     """
     cases: list[Case] = []
-    for plan in PLANS[scope]:
-        case = Case(plan.name, scale(config, plan.scope, num_prompts), plan.world, tuple(properties))
-        fits = case.scaled.window <= plan.scope.window  # a custom sampler that hides its window keeps it
+    for name, plan in _SCOPES[scope].items():
+        numbers = Scope(**{key: number for key, number in plan.items() if key != "world"})
+        world = world_of(WorldOptions(), plan.get("world", {}))
+        case = Case(name, scale(config, numbers, num_prompts), world, tuple(properties))
+        fits = case.scaled.window <= numbers.window  # a custom sampler that hides its window keeps it
         if not cases or (fits and _has_more(case, cases[0])):
             cases.append(case)
     return cases

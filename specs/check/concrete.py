@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from fsm.config.parse import RunConfig, parse_config
+from fsm.config.blocks import RunConfig
+from fsm.config.parse import parse_config
 from fsm.errors import EvenstepError
 from fsm.events import GroupRecord
 from fsm.groups.roster import Group

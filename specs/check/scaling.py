@@ -11,17 +11,10 @@ import inspect
 from functools import reduce
 from typing import Any, NamedTuple
 
-from fsm.config.parse import (
-    CustomConfig,
-    RunConfig,
-    SamplerTraits,
-    floor_groups,
-    parse_config,
-    required_buffer,
-    resolved_buffer,
-    resolved_streaming_minimum,
-)
+from fsm.config.blocks import CustomConfig, RunConfig
+from fsm.config.parse import parse_config
 from fsm.config.sampler_loading import WINDOW_OPTIONS, build_sampler, traits
+from fsm.config.values import SamplerTraits, floor_groups, required_buffer, resolved_buffer, resolved_streaming_minimum
 from fsm.samplers.protocol import PromptGroupSampler
 
 LEFT_OUT = "left out here"

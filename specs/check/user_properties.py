@@ -7,7 +7,6 @@ property, of a name that is taken, and of a predicate that raises or answers nei
 from __future__ import annotations
 
 import ast
-import difflib
 import traceback
 from collections.abc import Callable
 from functools import cache
@@ -15,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from fsm.config.sampler_loading import imported
+from fsm.config.wording import nearest
 from fsm.errors import ConfigError
 from specs.engine.graph import MOST_EVENTUALLY
 from specs.properties.catalog import EVENTUALLY, NAMES
@@ -74,8 +74,7 @@ def _named(module: ModuleType, name: str, target: str) -> Any:
     if name in vars(module):
         return vars(module)[name]
     known = [key for key, value in vars(module).items() if type(value) in KINDS]
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"its properties: {', '.join(known) or 'none'}"
+    hint = nearest(name, known, f"its properties: {', '.join(known) or 'none'}")
     raise ConfigError(f"--property {target}: {vars(module).get('__file__', 'the module')} has no {name}; {hint}")
 
 

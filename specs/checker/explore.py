@@ -58,8 +58,6 @@ class Result(NamedTuple):
     seconds: float = 0.0
     answers: tuple[str, ...] = ()
     """The names of the answers that occurred."""
-    moves: tuple[str, ...] = ()
-    """The kinds of moves that were made."""
 
 
 def _result(search: Search, verdict: str, broken: str | None = None) -> Result:
@@ -71,7 +69,6 @@ def _result(search: Search, verdict: str, broken: str | None = None) -> Result:
         search.transitions,
         seconds=time.monotonic() - search.started_s,
         answers=tuple(sorted({search.steps.answers[number].name for number in search.given})),
-        moves=tuple(sorted({type(move).__name__ for moves in search.steps.done for move in moves})),
     )
 
 

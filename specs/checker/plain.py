@@ -106,7 +106,7 @@ class _Search:
         for edge in self.properties.edges:
             if not edge.holds(transition, self.laws):
                 raise _Broken(edge.name, way)
-        self.happened |= {prop.name for prop in self.properties.sometimes if prop.happens(transition, self.laws)}
+        self.happened |= {prop.name for prop in self.properties.sometimes if prop.holds(transition, self.laws)}
 
 
 def search(laws: Laws, world: WorldOptions, properties: Properties, model: Model = CORE) -> Found:

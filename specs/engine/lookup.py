@@ -1,9 +1,7 @@
 """Functions of a state that are remembered by what they read, and many of them looked up for many keys at once.
 
-A transition of the core reads a few parts of the state and leaves the others alone. A `Memo` runs a function on a
-state that notes what is read (`specs.engine.reading`); in every later state that agrees in those parts the result is
-looked up. That is exact for any deterministic function, the real rules and broken variants alike: having read the
-same, it does the same.
+A `Memo` runs a function on a state that notes what is read (`specs.engine.reading`); in every later state that agrees
+in those parts the result is looked up, which is exact (`specs.engine`).
 
 A `Lookup` holds what memos have learned in one table of rows: the function and what it read, in
 the bits that it read. A key is looked up under one after the other of the sets of parts that its function has read so

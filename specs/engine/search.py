@@ -154,7 +154,7 @@ class Search:
                 if not edge.holds(begun, steps.laws):
                     raise Violated(edge.name, [])
             for bit, prop in enumerate(steps.properties.sometimes):
-                self.happened |= prop.happens(begun, steps.laws) << bit
+                self.happened |= prop.holds(begun, steps.laws) << bit
 
     def _check(self, block: range, rows: Rows) -> None:
         """The state properties in the states of a block."""

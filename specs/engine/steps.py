@@ -195,8 +195,8 @@ class Steps:
         transition = Transition(before, self.answers[answer], self.done[done], after)
         properties, laws = self.properties, self.laws
         broken = next((edge.name for edge in properties.edges if not edge.holds(transition, laws)), None)
-        happens = sum(bool(prop.happens(transition, laws)) << bit for bit, prop in enumerate(properties.sometimes))
-        reached = sum(bool(prop.reached(transition, laws)) << bit for bit, prop in enumerate(properties.eventually))
+        happens = sum(bool(prop.holds(transition, laws)) << bit for bit, prop in enumerate(properties.sometimes))
+        reached = sum(bool(prop.holds(transition, laws)) << bit for bit, prop in enumerate(properties.eventually))
         judgement = Judgement(broken, happens, reached)
         number = self._judgement_numbers.get(judgement)
         if number is None:

@@ -59,8 +59,7 @@ def block(table: Table[Any, Any]) -> str:
 def refreshed(document: str) -> str:
     """`document` with every generated diagram drawn from the tables again."""
     for table in ALL_TABLES:
-        begin, end = BEGIN.format(name=table.name), END.format(name=table.name)
-        if begin in document:
-            before, _, rest = document.partition(begin)
-            document = before + block(table) + rest.partition(end)[2]
+        before, begin, rest = document.partition(BEGIN.format(name=table.name))
+        if begin:
+            document = before + block(table) + rest.partition(END.format(name=table.name))[2]
     return document

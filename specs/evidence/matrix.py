@@ -13,27 +13,20 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from fsm.config.parse import parse_config
 from fsm.config.setup import set_up
 from fsm.errors import ConfigError
 from specs.check.cases import Case, ScopeName, laws_in
 from specs.check.scaling import Scaled
 from specs.checker.explore import explore
 from specs.engine.search import Bounds
+from specs.evidence.small_run import SmallRun
 from specs.model import CrashFrom, WorldOptions
 from specs.processes.pool import on_processes
 from specs.properties.catalog import properties_of
 
-SAMPLERS: Mapping[str, str] = {
-    "in_order": "max_lookahead_versions",
-    "ready_first": "max_staleness_versions",
-    "windowed": "max_staleness_versions",
-    "weight_fifo": "max_staleness_versions",
-}
-"""The built-in samplers, each with the option that is its window."""
-
+SAMPLERS = ("in_order", "ready_first", "windowed", "weight_fifo")
 REFUSED_AT_SETUP = "refused"
 
 
@@ -48,38 +41,30 @@ class Cell(NamedTuple):
     """Grows roughly with the time that it takes."""
 
 
-class _Extent(NamedTuple):
-    """How much data a cell has, and what goes wrong in it."""
-
-    steps: int
-    """Steps of data beyond the window."""
-    world: WorldOptions
-
-
 _FULL = WorldOptions()
 _AT_ONCE = WorldOptions(backs_off=False)
 _CLAIMS = WorldOptions(fails=False)
 _TRAINS = WorldOptions(fails=False, claims_fail=False)
 
-_EXTENTS: Mapping[ScopeName, Mapping[tuple[int, int], _Extent]] = {
+_EXTENTS: Mapping[ScopeName, Mapping[tuple[int, int], tuple[int, WorldOptions]]] = {
     ScopeName.QUICK: {
-        **{(size, 0): _Extent(2, _AT_ONCE) for size in (2, 3, 4)},
-        **{(size, 1): _Extent(1, _AT_ONCE) for size in (2, 3)},
-        (2, 2): _Extent(1, _CLAIMS), (4, 1): _Extent(1, _TRAINS),
-        (3, 2): _Extent(0, _TRAINS), (4, 2): _Extent(0, _TRAINS),
+        **{(size, 0): (2, _AT_ONCE) for size in (2, 3, 4)},
+        **{(size, 1): (1, _AT_ONCE) for size in (2, 3)},
+        (2, 2): (1, _CLAIMS), (4, 1): (1, _TRAINS),
+        (3, 2): (0, _TRAINS), (4, 2): (0, _TRAINS),
     },
     ScopeName.DEFAULT: {
-        (2, 0): _Extent(3, _FULL), (3, 0): _Extent(3, _FULL), (4, 0): _Extent(3, _FULL),
-        (2, 1): _Extent(3, _FULL), (3, 1): _Extent(2, _AT_ONCE), (4, 1): _Extent(1, _AT_ONCE),
-        (2, 2): _Extent(2, _AT_ONCE), (3, 2): _Extent(1, _CLAIMS), (4, 2): _Extent(1, _TRAINS),
+        (2, 0): (3, _FULL), (3, 0): (3, _FULL), (4, 0): (3, _FULL),
+        (2, 1): (3, _FULL), (3, 1): (2, _AT_ONCE), (4, 1): (1, _AT_ONCE),
+        (2, 2): (2, _AT_ONCE), (3, 2): (1, _CLAIMS), (4, 2): (1, _TRAINS),
     },
     ScopeName.DEEP: {
-        (2, 0): _Extent(5, _FULL), (3, 0): _Extent(4, _FULL), (4, 0): _Extent(4, _FULL),
-        (2, 1): _Extent(5, _FULL), (3, 1): _Extent(3, _FULL), (4, 1): _Extent(2, _FULL),
-        (2, 2): _Extent(3, _FULL), (3, 2): _Extent(2, _FULL), (4, 2): _Extent(1, _FULL),
+        (2, 0): (5, _FULL), (3, 0): (4, _FULL), (4, 0): (4, _FULL),
+        (2, 1): (5, _FULL), (3, 1): (3, _FULL), (4, 1): (2, _FULL),
+        (2, 2): (3, _FULL), (3, 2): (2, _FULL), (4, 2): (1, _FULL),
     },
 }  # fmt: skip
-"""By N and window."""
+"""By N and window the steps of data beyond the window, and what goes wrong."""
 
 
 def matrix(scope: ScopeName) -> list[Cell]:
@@ -97,39 +82,31 @@ def matrix(scope: ScopeName) -> list[Cell]:
 def _cell(
     scope: ScopeName, sampler: str, pool: str, filters: bool, window: int, size: int, minimum: int, crash: bool
 ) -> Cell:
-    extent = _EXTENTS[scope][size, window]
-    config = parse_config(_document(sampler, pool, filters, window, size, minimum), check=False)
+    """One configuration. Drops are within the budget wherever the sampler may have one, and floors allow losses."""
+    steps, world = _EXTENTS[scope][size, window]
+    name = (
+        f"{sampler:<11} {pool:<7} {'filters' if filters else 'keeps  '} window {window} N {size} minimum {minimum} "
+        f"{'crash   ' if crash else 'no crash'}"
+    )
+    dropped = 0 if sampler == "weight_fifo" else 1
+    config = SmallRun(
+        name, sampler, size, window, 0,
+        grpo={"use_dynamic_sampling": filters},
+        async_rl={"min_groups_for_streaming_train": minimum},
+        rollout_failure={"on_dropped_prompt": pool, "max_consecutive_dropped_prompts": dropped},
+        is_checked=False,
+    ).config()  # fmt: skip
     refused: str | None = None
-    num_prompts = (window + extent.steps) * size
+    num_prompts = (window + steps) * size
     try:
         limits = set_up(config, num_prompts).limits
         if not limits.skips_trailing:
             num_prompts += 1
     except ConfigError as refusal:
         refused = str(refusal)
-    world = extent.world._replace(crash=CrashFrom.OWN_SNAPSHOT if crash else CrashFrom.NOTHING)
-    name = (
-        f"{sampler:<11} {pool:<7} {'filters' if filters else 'keeps  '} window {window} N {size} minimum {minimum} "
-        f"{'crash   ' if crash else 'no crash'}"
-    )
+    world = world._replace(crash=CrashFrom.OWN_SNAPSHOT if crash else CrashFrom.NOTHING)
     cost = (num_prompts + (4 if filters else 0) + (4 if world.fails else 0)) * (size + 1 - minimum + size)
     return Cell(name, Case(name, Scaled(config, num_prompts, window, ()), world), refused, cost)
-
-
-def _document(sampler: str, pool: str, filters: bool, window: int, size: int, minimum: int) -> dict[str, Any]:
-    """One configuration. Drops are within the budget wherever the sampler may have one, and floors allow losses."""
-    return {
-        "grpo": {"num_prompts_per_step": size, "num_generations_per_prompt": 2, "use_dynamic_sampling": filters},
-        "async_rl": {
-            "sampler": {"name": sampler, SAMPLERS[sampler]: window},
-            "min_groups_for_streaming_train": minimum,
-            "rollout_failure": {
-                "on_dropped_prompt": pool,
-                "max_consecutive_dropped_prompts": 0 if sampler == "weight_fifo" else 1,
-                "min_step_batch_fraction": 0.5,
-            },
-        },
-    }
 
 
 class CellLine(NamedTuple):

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from fsm.config.parse import RunConfig, parse_config
+import yaml
+
+from fsm.config.blocks import RunConfig
+from fsm.config.parse import parse_config
 from fsm.rules.laws import Laws
 from specs.check.cases import laws_under
-from specs.model import CORE, CrashFrom, Model, WorldOptions
+from specs.model import CORE, CrashFrom, Model, WorldOptions, world_of
 
 CALM = WorldOptions(fails=False, backs_off=False, claims_fail=False, late=False, crash=CrashFrom.NOTHING)
 """Nothing but commits, and filtered groups under dynamic sampling."""
@@ -52,3 +56,13 @@ class SmallRun(NamedTuple):
     def laws(self) -> Laws:
         """The laws of the run. Raises ConfigError if setup refuses it."""
         return laws_under(self.config(), self.num_prompts, check=self.is_checked)
+
+
+def run_of(given: Options) -> SmallRun:
+    """A run as a file has it; what its `world` does not name does not happen."""
+    return SmallRun(**{**given, "world": world_of(CALM, given.get("world", {}))})
+
+
+def runs_in(path: Path) -> tuple[SmallRun, ...]:
+    """The runs that a file lists."""
+    return tuple(map(run_of, yaml.safe_load(path.read_text(encoding="utf-8"))))

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from fsm.rules.changes import Change
 from fsm.rules.laws import Laws
@@ -25,6 +25,8 @@ from fsm.state import State
 from specs.model import Answer
 
 C = TypeVar("C")
+K = TypeVar("K")
+P = TypeVar("P", bound=Callable[..., bool])
 
 DEADLOCK = "deadlock"
 """The run is not over, and nothing can ever happen again."""
@@ -51,63 +53,39 @@ OfState = Callable[[State, Laws], bool]
 OfTransition = Callable[[Transition, Laws], bool]
 
 
-class Always(NamedTuple):
+class _Property(NamedTuple, Generic[P]):
+    name: str
+    sentence: str
+    rules: tuple[str, ...]
+    holds: P
+
+
+class Always(_Property[OfState]):
     """Holds of every state."""
 
-    name: str
-    sentence: str
-    rules: tuple[str, ...]
-    holds: OfState
 
-
-class Edge(NamedTuple):
+class Edge(_Property[OfTransition]):
     """Holds of every transition."""
 
-    name: str
-    sentence: str
-    rules: tuple[str, ...]
-    holds: OfTransition
+
+class Sometimes(_Property[OfTransition]):
+    """Holds of some transition."""
 
 
-class Sometimes(NamedTuple):
-    """Happens in some transition."""
-
-    name: str
-    sentence: str
-    rules: tuple[str, ...]
-    happens: OfTransition
-
-
-class Eventually(NamedTuple):
-    """From every state, under fairness, a transition that reaches it comes, unless the run is over before."""
-
-    name: str
-    sentence: str
-    rules: tuple[str, ...]
-    reached: OfTransition
+class Eventually(_Property[OfTransition]):
+    """From every state, under fairness, a transition comes of which it holds, unless the run is over before."""
 
 
 Property = Always | Edge | Sometimes | Eventually
 
 
-def always(*rules: str) -> Callable[[OfState], Always]:
-    """Make a function an `Always`: its name is the property's, its docstring the sentence."""
-    return lambda holds: Always(holds.__name__, _sentence(holds), rules, holds)
+def _decorator(kind: Callable[[str, str, tuple[str, ...], P], K]) -> Callable[..., Callable[[P], K]]:
+    """Makes a function a property of this kind: its name is the property's, its docstring the sentence."""
+    return lambda *rules: lambda holds: kind(holds.__name__, _sentence(holds), rules, holds)
 
 
-def edge(*rules: str) -> Callable[[OfTransition], Edge]:
-    """Make a function an `Edge`: its name is the property's, its docstring the sentence."""
-    return lambda holds: Edge(holds.__name__, _sentence(holds), rules, holds)
-
-
-def sometimes(*rules: str) -> Callable[[OfTransition], Sometimes]:
-    """Make a function a `Sometimes`: its name is the property's, its docstring the sentence."""
-    return lambda happens: Sometimes(happens.__name__, _sentence(happens), rules, happens)
-
-
-def eventually(*rules: str) -> Callable[[OfTransition], Eventually]:
-    """Make a function an `Eventually`: its name is the property's, its docstring the sentence."""
-    return lambda reached: Eventually(reached.__name__, _sentence(reached), rules, reached)
+always, edge = _decorator(Always), _decorator(Edge)
+sometimes, eventually = _decorator(Sometimes), _decorator(Eventually)
 
 
 def _sentence(function: Callable[..., bool]) -> str:

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from fsm.errors import InvariantBroken
 from fsm.groups.invariants import check
 from fsm.machines.admission_gate import GateState
-from fsm.machines.shortfall_ledger import LedgerContext, ledger_holds
+from fsm.machines.shortfall_ledger import ledger_holds
 from fsm.machines.source import SourceState, left_in_epoch, source_holds
 from fsm.machines.spare_pool import pool_holds
 from fsm.machines.trainer import TrainerState
 from fsm.rules import own_moves
-from fsm.rules.laws import Laws, pool_context, source_context
+from fsm.rules.laws import Laws, ledger_context, pool_context, source_context
 from fsm.state import State, charged, is_over, slots_accounted
 from fsm.values import pages
 from specs.properties.kinds import Always, OfState, always
@@ -69,9 +69,8 @@ def charges(state: State, laws: Laws) -> bool:
     """Charges go to open steps and never beyond N."""
     limits, version = laws.limits, state.trainer.version
     for step, ledger in pages.items(state.ledgers):
-        selected = state.step.selected if step == version else 0
-        context = LedgerContext(limits.size, limits.floor, selected)
-        if step < version or selected + ledger.charged > limits.size or not ledger_holds(ledger, context):
+        context = ledger_context(state, limits, step)
+        if step < version or context.selected + ledger.charged > limits.size or not ledger_holds(ledger, context):
             return False
     return True
 

@@ -79,14 +79,8 @@ def _error(world: World, wanted: str) -> list[str]:
     return [] if wanted in found else [f"the error does not contain {wanted!r}: {found}"]
 
 
-def balance(world: World) -> dict[str, int]:
-    """The balance sheet by the names of the format."""
-    sheet = world.core.state.sheet
-    return {**sheet._asdict(), "leftover": sheet.leftover}
-
-
 def _balance(world: World, wanted: dict[str, int]) -> list[str]:
-    found = balance(world)
+    found = world.core.state.sheet.as_counts()
     return [f"balance {key} is {found[key]}, expected {count}" for key, count in wanted.items() if count != found[key]]
 
 

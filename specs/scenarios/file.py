@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -11,6 +10,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from fsm.config.strict import load_yaml
+from fsm.config.wording import nearest
 
 Prompts = list[int]
 Status = Literal["waiting_for_rollouts", "training", "finishing", "syncing", "completed", "stopped", "deadlocked"]
@@ -124,9 +124,6 @@ _MOVE_ARGUMENTS: dict[str, Any] = {
 _ARGUMENTS = {name: TypeAdapter(kind) for name, kind in _MOVE_ARGUMENTS.items() if kind is not None}
 
 
-_MODELS: dict[str, type[BaseModel]] = {"fail": FailedAttempt, "expect": Expectation}
-
-
 class Move(NamedTuple):
     """One move of the world, or a check."""
 
@@ -142,7 +139,6 @@ class Move(NamedTuple):
 class Scenario(NamedTuple):
     """A scenario file that is well formed."""
 
-    path: Path
     name: str
     config: dict[str, Any]
     num_prompts: int
@@ -157,8 +153,7 @@ class ScenarioMistake(Exception):
 
 def _nearest(key: str, known: Iterable[str]) -> str:
     names = list(known)
-    near = difflib.get_close_matches(key, names, n=1)
-    return f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
+    return nearest(key, names, f"known are {', '.join(names)}")
 
 
 def _keys_at(place: tuple[int | str, ...], model: type[BaseModel]) -> Iterable[str]:
@@ -205,7 +200,9 @@ def parse_move(number: int, raw: Any) -> Move:
     try:
         argument = _ARGUMENTS[name].validate_python(value, strict=True)
     except ValidationError as error:
-        raise ScenarioMistake(f"{where} ({text}): {_problems(error, _MODELS.get(name, Expectation))}") from None
+        raise ScenarioMistake(
+            f"{where} ({text}): {_problems(error, FailedAttempt if name == 'fail' else Expectation)}"
+        ) from None
     return Move(number, name, argument, text)
 
 
@@ -232,4 +229,4 @@ def load_scenario(path: Path) -> Scenario:
         raise ScenarioMistake("nothing is expected: give moves and expect, or config_error")
     moves = tuple(parse_move(number, move) for number, move in enumerate(parsed.moves, start=1))
     num_prompts = parsed.data.num_prompts if parsed.data is not None else 0
-    return Scenario(path, parsed.name, parsed.config, num_prompts, moves, parsed.expect, parsed.config_error)
+    return Scenario(parsed.name, parsed.config, num_prompts, moves, parsed.expect, parsed.config_error)

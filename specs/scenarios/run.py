@@ -66,13 +66,7 @@ def run_file(path: Path, report: Report | None = None, *, check_setup: bool = Tr
         scenario = load_scenario(path)
     except ScenarioMistake as mistake:
         return ScenarioVerdict(path, "", (str(mistake),))
-    return run_scenario(scenario, report, check_setup=check_setup)
-
-
-def run_scenario(scenario: Scenario, report: Report | None = None, *, check_setup: bool = True) -> ScenarioVerdict:
-    """Run a scenario that is well formed."""
-    problems = tuple(_problems(scenario, report, check_setup))
-    return ScenarioVerdict(scenario.path, scenario.name, problems)
+    return ScenarioVerdict(path, scenario.name, tuple(_problems(scenario, report, check_setup)))
 
 
 def _problems(scenario: Scenario, report: Report | None, check_setup: bool) -> Iterator[str]:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from fsm.config.parse import RunConfig
+from fsm.config.blocks import RunConfig
 from fsm.config.setup import Setup, set_up
 from fsm.core import AppliedEvent, Core
 from fsm.effects import Effect, StartBackoff, StartRollout
@@ -140,9 +140,7 @@ class World:
         self._alive()
         roster = self.core.book.roster
         group = roster.in_flight.get(prompt)
-        runs = None
-        if group is not None and prompt not in roster.backing_off and prompt not in roster.waiting:
-            runs = self.core.book.attempt(group)
+        runs = self.core.book.attempt(group) if group is not None and roster.runs(group) else None
         over = [attempt for attempt in self.attempts.get(prompt, []) if attempt != runs]
         if not over:
             raise WorldMistake(f"no attempt of prompt {prompt} is over, so none can answer late")

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from examples.short_first import LONG, SHORT, ShortFirst
-from fsm.config.parse import RunConfig, parse_config
+from fsm.config.blocks import RunConfig
+from fsm.config.parse import parse_config
 from fsm.errors import ConfigError
 from fsm.events import GroupRecord
 from fsm.samplers.protocol import DropAccountingSampler, PromptGroupSampler

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from fsm.config.parse import RunConfig, parse_config
+from fsm.config.blocks import RunConfig
+from fsm.config.parse import parse_config
 from fsm.config.setup import Setup
 from fsm.core import AppliedEvent, Core
 from fsm.errors import IllegalEvent

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fsm.config.parse import RunConfig, parse_config
+from fsm.config.blocks import RunConfig
+from fsm.config.parse import parse_config
 from fsm.core import AppliedEvent, Core
 from fsm.events import FailureKind
 from runtime.groups import GroupReceipt, Rollout, RolloutGroup

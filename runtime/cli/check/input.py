@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from fsm.config.blocks import CustomConfig
-from fsm.config.parse import RunConfig, parse_config
+from fsm.config.blocks import CustomConfig, RunConfig
+from fsm.config.parse import parse_config
 from fsm.config.sampler_loading import sampler_name
 from fsm.config.setup import Setup, set_up
 from fsm.config.strict import load_yaml

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from fsm.config.parse import StallWatchdogConfig
+from fsm.config.blocks import StallWatchdogConfig
 from fsm.effects import StartBackoff
 from fsm.events import BackoffOver, DeadEndReached, StallTimeout
 from runtime.control.event_loop import Control

@@ -8,14 +8,14 @@ from collections import defaultdict
 from rich.console import Console
 from rich.table import Table
 
-from specs.evidence.contracts.obligation import ProofVerdict, Refutation
+from specs.evidence.contracts.obligation import Proof, ProofVerdict
 from specs.evidence.contracts.prove import Report, prove_all, refute_all
 
 
 def table_of(report: Report) -> Table:
     """One line an obligation: verdict, seconds, twins refuted, and remarks on what is wrong or explained."""
     table = Table("obligation", "rules", "verdict", "seconds", "twins refuted", "remarks")
-    twins: dict[str, list[Refutation]] = defaultdict(list)
+    twins: dict[str, list[Proof]] = defaultdict(list)
     for refutation in report.refutations:
         twins[refutation.name].append(refutation)
     for proof in report.proofs:
@@ -40,15 +40,13 @@ def table_of(report: Report) -> Table:
 def main(jobs: int) -> int:
     """0 if every obligation is confirmed and every twin is refuted or explained, else 1."""
     report = Report(prove_all(jobs=jobs), refute_all(jobs=jobs))
-    confirmed = sum(1 for proof in report.proofs if proof.verdict is ProofVerdict.CONFIRMED)
-    refuted = sum(1 for twin in report.refutations if twin.verdict is ProofVerdict.REFUTED)
     explained = sum(1 for twin in report.refutations if twin.harmless and twin.is_as_expected)
-    seconds = sum(proof.seconds for proof in report.proofs) + sum(twin.seconds for twin in report.refutations)
     console = Console()
     console.print(table_of(report))
     console.print(
-        f"{confirmed} of {len(report.proofs)} obligations confirmed; {refuted} of {len(report.refutations)} wrong "
-        f"twins refuted, {explained} explained; {seconds:.0f} s in all, by {jobs} at a time"
+        f"{report.confirmed} of {len(report.proofs)} obligations confirmed; {report.refuted} of "
+        f"{len(report.refutations)} wrong twins refuted, {explained} explained; {report.seconds:.0f} s in all, by "
+        f"{jobs} at a time"
     )
     return 0 if report.holds else 1
 

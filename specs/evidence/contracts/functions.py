@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
-from fsm.config.parse import floor_groups
-from fsm.config.values import backoff_s
+from fsm.config.values import backoff_s, floor_groups
 from fsm.machines.admission_gate import AdmissionGate, GateContext, may_admit, within_window
 from fsm.machines.prompt_group import PROMPT_GROUP, TRANSFER, BalanceSheet, GroupState
 from fsm.machines.shortfall_ledger import SHORTFALL_LEDGER, LedgerContext, LedgerState, ShortfallLedger, ledger_holds

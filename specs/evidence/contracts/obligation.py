@@ -51,29 +51,22 @@ class ProofCase(NamedTuple):
 
 
 class Proof(NamedTuple):
-    """The result for an obligation."""
+    """The result for an obligation, or for one of its twins."""
 
     name: str
+    """Of the obligation."""
     implements: tuple[str, ...]
     verdict: ProofVerdict
     seconds: float
     counterexample: str = ""
     """The arguments, if the verdict is REFUTED or RAISED."""
-
-
-class Refutation(NamedTuple):
-    """The result for a twin."""
-
-    name: str
-    """Of the obligation."""
-    fault: str
-    harmless: str
+    fault: str = ""
+    """Of the twin; '' for the obligation itself."""
+    harmless: str = ""
     """Why the fault breaks nothing that the obligation claims; '' if it must break something."""
-    verdict: ProofVerdict
-    seconds: float
-    counterexample: str
 
     @property
     def is_as_expected(self) -> bool:
-        """A wrong answer, not an exception or a timeout, gave it away; or it breaks nothing, as is explained."""
-        return self.verdict is (ProofVerdict.CONFIRMED if self.harmless else ProofVerdict.REFUTED)
+        """CONFIRMED; of a twin that is not harmless, that a wrong answer, no exception or timeout, gave it away."""
+        must_break = self.fault and not self.harmless
+        return self.verdict is (ProofVerdict.REFUTED if must_break else ProofVerdict.CONFIRMED)

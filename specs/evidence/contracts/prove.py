@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import cache, partial
+from functools import cache
 from itertools import chain
 from typing import NamedTuple, TypeVar
 
 from specs.evidence.contracts import functions, rules
-from specs.evidence.contracts.obligation import Proof, ProofCase, ProofVerdict, Refutation
+from specs.evidence.contracts.obligation import Proof, ProofCase, ProofVerdict
 from specs.evidence.contracts.solver import challenge, prove
 from specs.processes.pool import on_processes
 
@@ -27,14 +27,27 @@ class Report(NamedTuple):
     """The results for all obligations and their twins."""
 
     proofs: list[Proof]
-    refutations: list[Refutation]
+    refutations: list[Proof]
 
     @property
     def holds(self) -> bool:
         """Every obligation is CONFIRMED, every twin REFUTED, and those that are said to be harmless are."""
-        return all(proof.verdict is ProofVerdict.CONFIRMED for proof in self.proofs) and all(
-            refutation.is_as_expected for refutation in self.refutations
-        )
+        return all(proof.is_as_expected for proof in (*self.proofs, *self.refutations))
+
+    @property
+    def confirmed(self) -> int:
+        """How many obligations are CONFIRMED."""
+        return sum(proof.verdict is ProofVerdict.CONFIRMED for proof in self.proofs)
+
+    @property
+    def refuted(self) -> int:
+        """How many twins are REFUTED."""
+        return sum(twin.verdict is ProofVerdict.REFUTED for twin in self.refutations)
+
+    @property
+    def seconds(self) -> float:
+        """Spent on all of them."""
+        return sum(proof.seconds for proof in (*self.proofs, *self.refutations))
 
 
 @cache
@@ -48,37 +61,30 @@ def cases() -> dict[str, ProofCase]:
     return found
 
 
-def prove_all(
-    names: Iterable[str] | None = None, *, per_condition_timeout: float = TIMEOUT_S, jobs: int = 1
-) -> list[Proof]:
-    """Every obligation, or those named, in order. `per_condition_timeout` is in seconds of processor time."""
-    return _each(partial(prove_one, per_condition_timeout=per_condition_timeout), names, jobs)
+def prove_all(names: Iterable[str] | None = None, *, jobs: int = 1) -> list[Proof]:
+    """Every obligation, or those named, in order."""
+    return _each(prove_one, names, jobs)
 
 
-def refute_all(
-    names: Iterable[str] | None = None, *, per_condition_timeout: float = TIMEOUT_S, jobs: int = 1
-) -> list[Refutation]:
+def refute_all(names: Iterable[str] | None = None, *, jobs: int = 1) -> list[Proof]:
     """Every twin of every obligation, or of those named, in order."""
-    found = _each(partial(refute_twins_of, per_condition_timeout=per_condition_timeout), names, jobs)
-    return [refutation for refutations in found for refutation in refutations]
+    return [refutation for refutations in _each(_refute_twins_of, names, jobs) for refutation in refutations]
 
 
-def prove_one(name: str, *, per_condition_timeout: float = TIMEOUT_S) -> Proof:
+def prove_one(name: str) -> Proof:
     """Prove the obligation of that name. Raises KeyError if there is none."""
-    return prove(cases()[name].obligation, per_condition_timeout=per_condition_timeout)
+    return prove(cases()[name].obligation, per_condition_timeout=TIMEOUT_S)
 
 
-def refute_twins_of(name: str, *, per_condition_timeout: float = TIMEOUT_S) -> list[Refutation]:
-    """Refute the twins of the obligation of that name. Raises KeyError if there is none."""
-    twins = range(len(cases()[name].twins))
-    return [refute(name, number, per_condition_timeout=per_condition_timeout) for number in twins]
+def _refute_twins_of(name: str) -> list[Proof]:
+    return [refute(name, number) for number in range(len(cases()[name].twins))]
 
 
-def refute(name: str, number: int, *, per_condition_timeout: float = TIMEOUT_S) -> Refutation:
+def refute(name: str, number: int) -> Proof:
     """Refute one twin of the obligation of that name."""
     fault, obligation = cases()[name].twins[number]
-    proof = challenge(obligation, per_condition_timeout=per_condition_timeout)
-    return Refutation(name, fault, HARMLESS.get((name, fault), ""), proof.verdict, proof.seconds, proof.counterexample)
+    proof = challenge(obligation, per_condition_timeout=TIMEOUT_S)
+    return proof._replace(name=name, fault=fault, harmless=HARMLESS.get((name, fault), ""))
 
 
 def _each(work: Callable[[str], T], names: Iterable[str] | None, jobs: int) -> list[T]:

@@ -115,10 +115,10 @@ def proven_the_same(mutants: Sequence[Mutant], coverage: dict[str, Coverage]) ->
     )
 
 
-def row_of(mutant: Mutant, coverage: dict[str, Coverage], portfolio: Sequence[SmallRun] = PORTFOLIO) -> MatrixRow:
+def row_of(mutant: Mutant, coverage: dict[str, Coverage]) -> MatrixRow:
     """Look for a mutant in one scope after the other, until it is killed."""
     undetermined: tuple[str, ...] = ()
-    for scope in portfolio:
+    for scope in PORTFOLIO:
         if not mutant.differs(coverage[scope.name]):
             continue
         properties = properties_in(scope)

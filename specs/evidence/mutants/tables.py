@@ -36,16 +36,9 @@ def _negated(guard: Guard) -> Guard:
     return lambda value, context: not guard(value, context)
 
 
-def _decides(table: str, rule: str, position: int) -> Differs:
-    return lambda coverage: coverage.decides[table, rule, position] > 0
-
-
-def _is_taken(table: str, rule: str) -> Differs:
-    return lambda coverage: coverage.taken[table, rule] > 0
-
-
-def _is_fired(table: str, event: str) -> Differs:
-    return lambda coverage: coverage.fired[table, event] > 0
+def _where(counted: str, *key: str | int) -> Differs:
+    """Where the core's coverage has counted that (a field of `Coverage`)."""
+    return lambda coverage: coverage._asdict()[counted][key] > 0
 
 
 def _changes(table: str, rule: AnyRule) -> Iterator[tuple[str, str, AnyRule, Differs]]:
@@ -53,10 +46,10 @@ def _changes(table: str, rule: AnyRule) -> Iterator[tuple[str, str, AnyRule, Dif
     for position, guard in enumerate(rule.guards):
         name, before, after = _name(guard), rule.guards[:position], rule.guards[position + 1 :]
         dropped, negated = replace(rule, guards=(*before, *after)), (*before, _negated(guard), *after)
-        yield f"{name} dropped", f"does not look at {name}", dropped, _decides(table, rule.name, position)
+        yield f"{name} dropped", f"does not look at {name}", dropped, _where("decides", table, rule.name, position)
         yield (f"{name} negated", f"fires where {name} is false, and only there", replace(rule, guards=negated),
-               _is_fired(table, rule.event))  # fmt: skip
-    taken = _is_taken(table, rule.name)
+               _where("fired", table, rule.event))  # fmt: skip
+    taken = _where("taken", table, rule.name)
     if rule.update is not unchanged:
         yield "update frozen", "moves the status alone", replace(rule, update=unchanged), taken
     yield "taken out", "never fires", replace(rule, guards=(lambda *_: False,)), taken
@@ -119,9 +112,9 @@ def _refusing(rule: AnyRule) -> Mover:
 
 def _of_group(rule: AnyRule) -> Iterator[Mutant]:
     mover, table, guard = TRANSFER[rule.event], PROMPT_GROUP.name, _name(rule.guards[0])
-    taken = _is_taken(table, rule.name)
+    taken, decides = _where("taken", table, rule.name), _where("decides", table, rule.name, 0)
     for what, sentence, other, differs in (
-        (f"{guard} dropped", "moves groups that are not there", _unguarded(rule), _decides(table, rule.name, 0)),
+        (f"{guard} dropped", "moves groups that are not there", _unguarded(rule), decides),
         (f"{guard} negated", "moves only groups that are not there", _contrary(rule, mover), taken),
         ("update frozen", "leaves the balance sheet as it was", _frozen(mover), taken),
         ("taken out", "never fires", _refusing(rule), taken),

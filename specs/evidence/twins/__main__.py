@@ -9,8 +9,7 @@ from collections.abc import Sequence
 import typer
 
 from specs.evidence.small_run import SmallRun
-from specs.evidence.twins.compare import TWINS, Twin, line, rows
-from specs.evidence.twins.configurations import CONFIGURATIONS
+from specs.evidence.twins.compare import CONFIGURATIONS, TWINS, Twin, line, rows
 from specs.evidence.twins.counts import ToolFailed
 
 AGREE, FAILED, DIFFER = 0, 1, 2

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
-from specs.evidence.small_run import SmallRun
+from specs.evidence.small_run import SmallRun, runs_in
 from specs.evidence.twins import spin, tlc
 from specs.evidence.twins.counts import Counts, count_core
 from specs.evidence.twins.parameters import Parameters, parameters
@@ -20,6 +21,9 @@ class Twin(NamedTuple):
     counts: Callable[[Parameters], Counts]
     """Raises ToolFailed."""
 
+
+CONFIGURATIONS = runs_in(Path(__file__).with_name("configurations.yaml"))
+"""The runs that are compared."""
 
 TWINS = (Twin("SPIN", spin.missing, spin.count), Twin("TLC", tlc.missing, tlc.count))
 

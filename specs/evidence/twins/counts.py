@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import resource
+import subprocess
 import time
+from pathlib import Path
 from typing import NamedTuple
 
 from specs.checker.explore import HOLDS, explore
@@ -43,7 +45,17 @@ def count_core(run: SmallRun) -> Counts:
     return Counts(found.states, found.transitions, seconds)
 
 
-def children_s() -> float:
+def run_tool(tool: str, command: list[str], where: Path) -> tuple[str, float]:
+    """What a command printed, and its seconds of processor time. Raises ToolFailed."""
+    begun_s = _children_s()
+    done = subprocess.run(command, cwd=where, capture_output=True, text=True, check=False)
+    printed = done.stdout + done.stderr
+    if done.returncode != 0:
+        raise ToolFailed(f"{tool}: {' '.join(command)} exited {done.returncode} and printed:\n{printed}")
+    return printed, _children_s() - begun_s
+
+
+def _children_s() -> float:
     """Processor time of all child processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fsm.config.parse import CustomConfig, WindowedConfig
 from specs.evidence.small_run import SmallRun
 from specs.model import CrashFrom
 
@@ -16,15 +15,13 @@ ONLY_FOR_SPIN = ("STEPS", "STAMPS")
 
 def parameters(run: SmallRun) -> Parameters:
     """The constants of a run under a built-in sampler. Raises ConfigError."""
-    sampler, limits, world = run.config().async_rl.sampler, run.laws().limits, run.world
-    if isinstance(sampler, CustomConfig):
-        raise ValueError(f"{run.name}: the twins know the built-in samplers only, not {sampler.target}")
+    limits, world = run.laws().limits, run.world
     batches = -(-limits.prompts_per_epoch // limits.size) * limits.epochs
-    stamps = batches if sampler.name in ("in_order", "weight_fifo") else 1
+    stamps = batches if run.sampler in ("in_order", "weight_fifo") else 1
     return {
-        "SAMPLER": sampler.name.upper(),
-        "WINDOW": sampler.window,
-        "FRESHEST_FIRST": int(isinstance(sampler, WindowedConfig) and sampler.sample_freshest_first),
+        "SAMPLER": run.sampler.upper(),
+        "WINDOW": run.window,
+        "FRESHEST_FIRST": int(run.sampler_options.get("sample_freshest_first", False)),
         "N": limits.size,
         "MIN_GROUPS": limits.min_groups,
         "MAX_INFLIGHT": limits.max_inflight,

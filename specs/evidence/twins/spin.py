@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from specs.evidence.twins.counts import Counts, ToolFailed, children_s
+from specs.evidence.twins.counts import Counts, ToolFailed, run_tool
 from specs.evidence.twins.parameters import Parameters, header
 
 MAIN = "evenstep.pml"
@@ -31,14 +30,6 @@ def missing() -> str | None:
     return f"SPIN can't run: {' and '.join(absent)} not found. Install with: apt-get install spin gcc"
 
 
-def _run(command: list[str], where: Path) -> str:
-    done = subprocess.run(command, cwd=where, capture_output=True, text=True, check=False)
-    printed = done.stdout + done.stderr
-    if done.returncode != 0:
-        raise ToolFailed(f"SPIN: {' '.join(command)} exited {done.returncode} and printed:\n{printed}")
-    return printed
-
-
 def count(known: Parameters, model: Mapping[str, str] = MODEL) -> Counts:
     """All states and transitions of a run; `model` is its files. Raises ToolFailed.
 
@@ -51,11 +42,9 @@ def count(known: Parameters, model: Mapping[str, str] = MODEL) -> Counts:
         for name, text in model.items():
             (where / name).write_text(text, encoding="utf-8")
         (where / "parameters.h").write_text(header(known), encoding="utf-8")
-        _run(["spin", "-a", MAIN], where)
-        _run([*COMPILER, "-o", "pan", "pan.c"], where)
-        begun_s = children_s()
-        printed = _run(["./pan", f"-m{DEPTH}", f"-w{HASH_BITS}", "-n"], where)
-        seconds = children_s() - begun_s
+        run_tool("SPIN", ["spin", "-a", MAIN], where)
+        run_tool("SPIN", [*COMPILER, "-o", "pan", "pan.c"], where)
+        printed, seconds = run_tool("SPIN", ["./pan", f"-m{DEPTH}", f"-w{HASH_BITS}", "-n"], where)
     found = {what: pattern.search(printed) for what, pattern in PRINTED.items()}
     stored, transitions = found["states, stored"], found["transitions"]
     if stored is None or transitions is None or "errors: 0" not in printed or "max search depth too small" in printed:

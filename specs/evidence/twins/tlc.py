@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
-from specs.evidence.twins.counts import Counts, ToolFailed, children_s
+from specs.evidence.twins.counts import Counts, ToolFailed, run_tool
 from specs.evidence.twins.parameters import Parameters, constants
 
 MODEL = Path(__file__).with_name("Evenstep.tla")
@@ -51,10 +50,8 @@ def count(known: Parameters) -> Counts:
         # -deadlock: do not report the end of a run, which has no successor; NothingIsStuck finds real deadlocks.
         options = ["-deadlock", "-workers", "1"]
         command = ["java", "-XX:+UseSerialGC", "-cp", str(jar()), "tlc2.TLC", *options, "Evenstep.tla"]
-        begun_s = children_s()
-        done = subprocess.run(command, cwd=where, capture_output=True, text=True, check=False)
-        seconds = children_s() - begun_s
-    found = PRINTED.search(done.stdout)
-    if done.returncode != 0 or found is None:
-        raise ToolFailed(f"TLC: {' '.join(command)} exited {done.returncode} and printed:\n{done.stdout}{done.stderr}")
+        printed, seconds = run_tool("TLC", command, where)
+    found = PRINTED.search(printed)
+    if found is None:
+        raise ToolFailed(f"TLC: {' '.join(command)} exited 0 and printed:\n{printed}")
     return Counts(int(found[2]), int(found[1]) - 1, seconds)

@@ -6,7 +6,8 @@ import pytest
 import yaml
 from pydantic import Field
 
-from fsm.config import parse as c
+from fsm.config.blocks import CoreLossConfig, RunConfig
+from fsm.config.parse import parse_config
 from fsm.config.strict import Strict
 from fsm.config.wording import given_as
 from fsm.errors import ConfigError
@@ -14,7 +15,7 @@ from fsm.errors import ConfigError
 
 def message(text: str) -> str:
     with pytest.raises(ConfigError) as refused:
-        c.parse_config(yaml.safe_load(text))
+        parse_config(yaml.safe_load(text))
     return str(refused.value)
 
 
@@ -144,9 +145,9 @@ class TestWhatIsTold:
                 inner = {name: inner}
             return inner
 
-        c.parse_config(document(least))
+        parse_config(document(least))
         with pytest.raises(ConfigError, match=rf"{block}\.{key} is {least - 1}; allowed: .* of at least {least}"):
-            c.parse_config(document(least - 1))
+            parse_config(document(least - 1))
 
     @pytest.mark.parametrize("key", ["rollout_failure: {rollout_timeout_s", "stall_watchdog: {stall_timeout_s"])
     def test_a_deadline_is_above_zero(self, key: str) -> None:
@@ -163,11 +164,11 @@ class _Reward(Strict):
     shaping: list[_Shaping] = Field(default_factory=list, description="In order.")
 
 
-class _Loss(c.CoreLossConfig):
+class _Loss(CoreLossConfig):
     clip: float = Field(default=0.2, gt=0, description="The clip.")
 
 
-class _FullConfig(c.RunConfig):
+class _FullConfig(RunConfig):
     loss_fn: _Loss = Field(default=_Loss(), description="The loss.")
     reward: _Reward = Field(default=_Reward(), description="The reward.")
 
@@ -176,18 +177,18 @@ class TestBlocksOfTheRuntime:
     """The runtime's own blocks are read, checked and told about as those of the core are."""
 
     def test_the_given_model_is_returned(self) -> None:
-        config = c.parse_config({"loss_fn": {"clip": 0.3}, "reward": {"kind": "close"}}, model=_FullConfig)
+        config = parse_config({"loss_fn": {"clip": 0.3}, "reward": {"kind": "close"}}, model=_FullConfig)
         assert config.loss_fn.clip == 0.3
         assert config.reward.kind == "close"
 
     def test_refusals_read_the_extended_blocks(self) -> None:
         with pytest.raises(ConfigError, match="use_importance_sampling_correction"):
-            c.parse_config({"loss_fn": {"use_importance_sampling_correction": False}}, model=_FullConfig)
+            parse_config({"loss_fn": {"use_importance_sampling_correction": False}}, model=_FullConfig)
 
     def test_places_in_lists_mappings_and_unions(self) -> None:
         shaping = [{}, {"gain": [1], "weights": {"a": "x"}, "weigths": 1}]
         with pytest.raises(ConfigError) as refused:
-            c.parse_config({"reward": {"shaping": shaping, "clip": 1}}, model=_FullConfig)
+            parse_config({"reward": {"shaping": shaping, "clip": 1}}, model=_FullConfig)
         said = str(refused.value)
         assert "reward.shaping[1].gain is a list; allowed: a number or text" in said
         assert 'reward.shaping[1].weights.a is the text "x"; allowed: a number' in said

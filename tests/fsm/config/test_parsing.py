@@ -12,8 +12,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from fsm.config import parse as c
+from fsm.config.blocks import (
+    CustomConfig,
+    GrpoConfig,
+    InOrderConfig,
+    ReadyFirstConfig,
+    RunConfig,
+    WeightFifoConfig,
+    WindowedConfig,
+)
+from fsm.config.parse import parse_config
+from fsm.config.sampler_loading import traits_of
 from fsm.config.strict import Strict
+from fsm.config.values import (
+    SamplerTraits,
+    floor_groups,
+    resolved_buffer,
+    resolved_inflight,
+    resolved_streaming_minimum,
+)
 from fsm.errors import ConfigError
 
 SETUP_SCENARIOS = sorted((Path(__file__).parents[2] / "scenarios" / "setup").glob("*.yaml"))
@@ -56,50 +73,49 @@ async_rl:
 """
 
 
-def load(text: str) -> c.RunConfig:
-    return c.parse_config(yaml.safe_load(text))
+def load(text: str) -> RunConfig:
+    return parse_config(yaml.safe_load(text))
 
 
-def values(config: c.RunConfig) -> tuple[int, int, int]:
+def values(config: RunConfig) -> tuple[int, int, int]:
     """Streaming minimum, in flight, buffer."""
-    traits = c.traits_of(config)
+    traits = traits_of(config)
     assert traits is not None
     return (
-        c.resolved_streaming_minimum(config),
-        c.resolved_inflight(config, traits),
-        c.resolved_buffer(config, traits),
+        resolved_streaming_minimum(config),
+        resolved_inflight(config, traits),
+        resolved_buffer(config, traits),
     )
 
 
 class TestWhatLoads:
     def test_section_6_is_the_defaults(self) -> None:
-        assert load(SECTION_6) == c.RunConfig() == load("") == load("{}")
+        assert load(SECTION_6) == RunConfig() == load("") == load("{}")
 
     def test_a_run_of_today_carries_over(self) -> None:
         config = load(FROM_AN_EXISTING_RUN)
-        assert config.async_rl.sampler == c.ReadyFirstConfig(max_staleness_versions=1)
+        assert config.async_rl.sampler == ReadyFirstConfig(max_staleness_versions=1)
         assert config.async_rl.rollout_failure.max_replacement_attempts == 16
         assert values(config) == (8, 16, 16)
 
     @pytest.mark.parametrize(
         ("sampler", "expected"),
         [
-            ("{name: in_order}", c.InOrderConfig(max_lookahead_versions=1)),
-            ("{name: ready_first}", c.ReadyFirstConfig(max_staleness_versions=1)),
-            ("{name: windowed}", c.WindowedConfig(max_staleness_versions=1, sample_freshest_first=False)),
-            ("{name: weight_fifo}", c.WeightFifoConfig(max_staleness_versions=1)),
+            ("{name: in_order}", InOrderConfig(max_lookahead_versions=1)),
+            ("{name: ready_first}", ReadyFirstConfig(max_staleness_versions=1)),
+            ("{name: windowed}", WindowedConfig(max_staleness_versions=1, sample_freshest_first=False)),
+            ("{name: weight_fifo}", WeightFifoConfig(max_staleness_versions=1)),
         ],
     )
     def test_defaults_of_each_sampler(self, sampler: str, expected: Strict) -> None:
         config = load(f"async_rl: {{sampler: {sampler}}}")
         assert config.async_rl.sampler == expected
-        assert not isinstance(config.async_rl.sampler, c.CustomConfig)
-        assert config.async_rl.sampler.window == 1
+        assert not isinstance(config.async_rl.sampler, CustomConfig)
 
     def test_custom_hands_its_other_keys_to_the_constructor(self) -> None:
         document = yaml.safe_load("async_rl: {sampler: {name: custom, target: 'a.b:C', keep: [1], at_most: 3}}")
-        sampler = c.parse_config(document).async_rl.sampler
-        assert isinstance(sampler, c.CustomConfig)
+        sampler = parse_config(document).async_rl.sampler
+        assert isinstance(sampler, CustomConfig)
         assert (sampler.target, sampler.options) == ("a.b:C", {"keep": [1], "at_most": 3})
         document["async_rl"]["sampler"]["keep"].append(2)
         assert sampler.options == {"keep": [1], "at_most": 3}
@@ -109,8 +125,8 @@ class TestWhatLoads:
     )
     def test_what_is_dumped_loads_again(self, text: str) -> None:
         config = load(text)
-        assert c.parse_config(config.model_dump()) == config
-        assert c.parse_config(config.model_dump(mode="json")) == config
+        assert parse_config(config.model_dump()) == config
+        assert parse_config(config.model_dump(mode="json")) == config
         assert pickle.loads(pickle.dumps(config)) == config
 
     def test_a_whole_number_is_a_number(self) -> None:
@@ -122,7 +138,7 @@ class TestWhatLoads:
         with pytest.raises(ValidationError, match="frozen"):
             config.grpo.num_prompts_per_step = 9
         with pytest.raises(ValidationError, match="frozen"):
-            config.grpo = c.GrpoConfig()
+            config.grpo = GrpoConfig()
 
 
 class TestWhatNullComesTo:
@@ -157,7 +173,7 @@ class TestWhatNullComesTo:
         ("required", "minimum", "expected"), [(None, None, 12), (None, 2, 12), (7, 2, 7), (1, None, 6)]
     )
     def test_custom_samplers(self, required: int | None, minimum: int | None, expected: int) -> None:
-        config = c.parse_config(
+        config = parse_config(
             {
                 "grpo": {"num_prompts_per_step": 6},
                 "async_rl": {
@@ -166,16 +182,16 @@ class TestWhatNullComesTo:
                 },
             }
         )
-        traits = c.SamplerTraits("custom", True, False, False, required)
-        assert c.traits_of(config) is None
-        assert c.resolved_buffer(config, traits) == c.resolved_inflight(config, traits) == expected
+        traits = SamplerTraits("custom", True, False, False, required)
+        assert traits_of(config) is None
+        assert resolved_buffer(config, traits) == resolved_inflight(config, traits) == expected
 
     @given(st.integers(1, 10**6), st.integers(1, 10**6), st.integers(0, 9))
     def test_the_floor_is_exact_for_the_decimal_as_written(self, groups: int, numerator: int, digits: int) -> None:
         numerator = min(numerator, 10**digits)
         fraction = float(f"{numerator}e-{digits}")
         exact = groups * Fraction(numerator, 10**digits)
-        floor = c.floor_groups(groups, fraction)
+        floor = floor_groups(groups, fraction)
         assert floor - 1 < exact <= floor
 
     @pytest.mark.parametrize(
@@ -192,14 +208,14 @@ class TestWhatNullComesTo:
         ],
     )
     def test_floors(self, groups: int, fraction: float, floor: int) -> None:
-        assert c.floor_groups(groups, fraction) == floor
+        assert floor_groups(groups, fraction) == floor
 
 
 @pytest.mark.parametrize("path", SETUP_SCENARIOS, ids=lambda path: path.stem)
 def test_setup_scenarios_are_refused(path: Path) -> None:
     scenario = yaml.safe_load(path.read_text(encoding="utf-8"))
     with pytest.raises(ConfigError) as refused:
-        c.parse_config(scenario["config"])
+        parse_config(scenario["config"])
     assert scenario["config_error"] in str(refused.value)
     assert "problems" not in str(refused.value), "a scenario shows one thing"
 
@@ -209,7 +225,7 @@ def _blocks(block: type[Strict]) -> list[type[Strict]]:
     return sorted({block, *inner}, key=lambda each: each.__name__)
 
 
-@pytest.mark.parametrize("block", _blocks(c.RunConfig), ids=lambda block: block.__name__)
+@pytest.mark.parametrize("block", _blocks(RunConfig), ids=lambda block: block.__name__)
 def test_every_key_has_one_sentence(block: type[Strict]) -> None:
     for name, field in block.model_fields.items():
         assert field.description, f"{block.__name__}.{name}"

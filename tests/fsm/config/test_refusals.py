@@ -6,9 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsm.config.parse import RunConfig, SamplerTraits, floor_groups, parse_config, refusals, traits_of, warnings
+from fsm.config.blocks import RunConfig
+from fsm.config.parse import parse_config
+from fsm.config.refusals import refusals, warnings
+from fsm.config.sampler_loading import traits_of
 from fsm.config.setup import set_up
-from fsm.config.values import longest_rollout_s
+from fsm.config.values import SamplerTraits, floor_groups, longest_rollout_s
 from fsm.core import Core
 from fsm.effects import StartBackoff, StartRollout
 from fsm.errors import ConfigError

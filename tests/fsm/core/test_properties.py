@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from fsm.config.parse import RunConfig
+from fsm.config.blocks import RunConfig
 from fsm.config.setup import Setup
 from fsm.core import Core
 from fsm.errors import BelowFloor, BudgetExceeded, SearchExceeded, Stalled

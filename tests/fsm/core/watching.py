@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fsm import events as ev
-from fsm.config.parse import CustomConfig, RunConfig
+from fsm.config.blocks import CustomConfig, InOrderConfig, RunConfig
 from fsm.core import AppliedEvent, Core
 from fsm.effects import (
     AbortRollout,
@@ -246,7 +246,9 @@ class Watch:
 
     def _window(self) -> int:
         assert not isinstance(self.sampler, CustomConfig)
-        return self.sampler.window
+        if isinstance(self.sampler, InOrderConfig):
+            return self.sampler.max_lookahead_versions
+        return self.sampler.max_staleness_versions
 
     def _starts(self, core: Core, start: StartRollout) -> None:
         """D2."""
@@ -354,7 +356,7 @@ class Watch:
         if core.error is None:
             self._check_losses(state, core)
         if not isinstance(self.sampler, CustomConfig) and not limits.closes_short:
-            assert state.gate.dispatch_index <= facts.version + self.sampler.window, "A1"
+            assert state.gate.dispatch_index <= facts.version + self._window(), "A1"
             assert limits.max_steps < 0 or state.gate.dispatch_index < limits.max_steps, "A6"
         assert limits.max_steps < 0 or facts.version <= limits.max_steps, "X3"
 

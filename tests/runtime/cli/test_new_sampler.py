@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from fsm.config.parse import RunConfig, parse_config
+from fsm.config.blocks import RunConfig
+from fsm.config.parse import parse_config
 from fsm.config.setup import set_up
 from fsm.core import Core
 from fsm.errors import ConfigError, IllegalSnapshot

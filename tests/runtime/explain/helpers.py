@@ -10,7 +10,8 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from fsm.config.parse import RunConfig, parse_config
+from fsm.config.blocks import RunConfig
+from fsm.config.parse import parse_config
 from fsm.core import AppliedEvent, Core
 from fsm.effects import StartRollout
 from fsm.machines.prompt_group import TRANSFER

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fsm.config.parse import floor_groups, parse_config, required_buffer, resolved_buffer
+from fsm.config.parse import parse_config
 from fsm.config.sampler_loading import build_sampler, traits
 from fsm.config.setup import set_up
+from fsm.config.values import floor_groups, required_buffer, resolved_buffer
 from runtime.settings import load_settings
 from specs.check.cases import ScopeName, cases_of
 from specs.check.scaling import Scope, scale

@@ -7,8 +7,6 @@ Transitions are remembered by what they read, so a rule is fired at least once f
 `watch` costs nothing after that. A guard is asked in every state that the exploration reaches, for every event of its
 table and every number of groups from 0 to N, whether or not the core would ask for the event there: `add_to` adds one
 state property a table for it, which always holds.
-
-Of PromptGroup, which is moved as counts, the moves made tell which rules fired (`Result.moves`).
 """
 
 from __future__ import annotations
@@ -125,9 +123,9 @@ def _gate(state: State, laws: Laws, groups: int) -> Iterable[tuple[Any, Any]]:
 def _ledgers(state: State, laws: Laws, groups: int) -> Iterable[tuple[Any, Any]]:
     del groups
     version = state.trainer.version
-    yield pages.get(state.ledgers, version, ShortfallLedger()), ledger_context(state, laws, version)
+    yield pages.get(state.ledgers, version, ShortfallLedger()), ledger_context(state, laws.limits, version)
     for step, ledger in pages.items(state.ledgers):
-        yield ledger, ledger_context(state, laws, step)
+        yield ledger, ledger_context(state, laws.limits, step)
 
 
 _ASKED: dict[str, Asked] = {

@@ -7,13 +7,13 @@ import pytest
 from specs.evidence.small_run import SmallRun
 from specs.evidence.twins import spin, tlc
 from specs.evidence.twins.__main__ import main
-from specs.evidence.twins.compare import Twin, rows
-from specs.evidence.twins.configurations import BACKS_OFF, CONFIGURATIONS
+from specs.evidence.twins.compare import CONFIGURATIONS, Twin, rows
 from specs.evidence.twins.counts import Counts, ToolFailed, count_core
 from specs.evidence.twins.parameters import constants, header, parameters
+from specs.model import WorldOptions
 
 SMALL = SmallRun(
-    "small", "in_order", 2, 1, 5, BACKS_OFF,
+    "small", "in_order", 2, 1, 5, WorldOptions(late=False),
     async_rl={"min_groups_for_streaming_train": 1},
     rollout_failure={"max_consecutive_dropped_prompts": 2},
 )  # fmt: skip
