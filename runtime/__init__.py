@@ -9,6 +9,7 @@ Each part imports only those above it:
     generation   completions: an engine on torch, and one on vLLM
     training     from prompt groups to one optimizer step
     metrics      counted, written, drawn
+    migrate      configurations of NeMo-RL, TRL and verl as one of evenstep
     trace        what the core was told and did: written, read, replayed
     settings     the configuration of a run
     output       the directory of a run, from its start to its summary

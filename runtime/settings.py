@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import copy
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import yaml
 from pydantic import Field
@@ -21,6 +21,7 @@ from fsm.config.strict import Strict, load_yaml
 from fsm.errors import ConfigError
 from runtime.files import refuse_not_plain
 from runtime.generation.config import GenerationConfig, VllmEngineConfig
+from runtime.migrate.hints import foreign_keys
 from runtime.models.config import TinyModelConfig, WarmupConfig
 from runtime.tasks.config import DataConfig
 from runtime.trace.writer import TraceConfig
@@ -75,7 +76,7 @@ class ValidationConfig(Strict):
     """Held-out accuracy, sampled on the generation workers. It does not involve the core."""
 
     every_steps: int | None = Field(
-        default=50, ge=1, description="Steps between two validations; null: only before and after the run."
+        default=50, ge=0, description="Steps between two validations; null or 0: only before and after the run."
     )
     rollouts_per_prompt: int = Field(default=1, ge=1, description="Completions of each held-out prompt.")
     temperature: float | None = Field(
@@ -193,7 +194,9 @@ class CheckpointingConfig(Strict):
     enabled: bool = Field(
         default=True, description="Write checkpoints: every `every_steps` steps, and one at the end of every run."
     )
-    every_steps: int = Field(default=100, ge=1, description="Steps between two checkpoints.")
+    every_steps: int = Field(
+        default=100, ge=0, description="Steps between two checkpoints; 0: only at the end of the run."
+    )
     keep: int = Field(default=2, ge=1, description="Newest checkpoints that are kept.")
 
 
@@ -210,6 +213,8 @@ class LoggerConfig(Strict):
 
 class Settings(RunConfig):
     """The whole configuration of `evenstep train`."""
+
+    foreign_keys: ClassVar[Mapping[str, str]] = foreign_keys()
 
     seed: int = Field(default=0, ge=0, description="Seed of the initial model, the warm-up and of sampling.")
     policy: PolicySettings = Field(default=PolicySettings(), description="The model that is trained.")

@@ -9,7 +9,8 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -36,7 +37,9 @@ class GrpoConfig(Strict):
     max_num_steps: Positive | None = Field(
         default=None, description="Steps after which the run is completed; null: until the data is used up."
     )
-    max_num_epochs: Positive = Field(default=1, description="Passes over the data.")
+    max_num_epochs: Positive | None = Field(
+        default=1, description="Passes over the data; null: no limit, so that max_num_steps ends the run."
+    )
     use_dynamic_sampling: bool = Field(
         default=False, description="Filter a prompt group when all its rewards are equal."
     )
@@ -220,6 +223,9 @@ class CorePolicyConfig(Strict):
 
 class RunConfig(Strict):
     """The run configuration as far as the core reads it. The runtime adds its own blocks in a subclass."""
+
+    foreign_keys: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """What is said of other frameworks' keys, by dotted path, or by `*.` and the last key; by `*`, of many of them."""
 
     grpo: GrpoConfig = Field(default=GrpoConfig(), description="Steps, groups and dynamic sampling.")
     async_rl: AsyncRlConfig = Field(

@@ -41,7 +41,8 @@ def parse_config(mapping: object, *, model: type[RunConfig] = RunConfig, check: 
     try:
         config = model.model_validate(dict(document))
     except ValidationError as error:
-        raise ConfigError(_listed(problems(error, model))) from None
+        found = problems(error, model, model.foreign_keys)
+        raise ConfigError(_listed(found) + _if_many_are_foreign(found, model.foreign_keys)) from None
     if check:
         refuse_any(refusals(config, traits_of(config)))
     return config
@@ -57,3 +58,13 @@ def _listed(found: list[str]) -> str:
     if len(found) == 1:
         return f"configuration refused: {found[0]}"
     return "\n  - ".join([f"configuration refused, {len(found)} problems:", *found])
+
+
+_MANY = 3
+"""Keys of another framework that make a file one of its files."""
+
+
+def _if_many_are_foreign(found: list[str], foreign_keys: Mapping[str, str]) -> str:
+    said = set(foreign_keys.values())
+    foreign = sum(each.partition("; ")[2] in said for each in found)
+    return f"\n  {foreign_keys['*']}" if foreign >= _MANY else ""

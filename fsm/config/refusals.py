@@ -37,6 +37,7 @@ def warnings(config: RunConfig, sampler: SamplerTraits) -> list[str]:
         *_no_deadline(config),
         *_stall_below_data_attempts(config),
         *_idle_search_limit(config),
+        *_never_over(config),
     ]
 
 
@@ -350,4 +351,12 @@ def _idle_search_limit(config: RunConfig) -> Iterator[str]:
         yield (
             f"grpo.dynamic_sampling_max_gen_batches is {limit}, but grpo.use_dynamic_sampling is false: no "
             "group is filtered, and the limit means nothing."
+        )
+
+
+def _never_over(config: RunConfig) -> Iterator[str]:
+    if config.grpo.max_num_steps is None and config.grpo.max_num_epochs is None:
+        yield (
+            "grpo.max_num_steps and grpo.max_num_epochs are null: nothing ends the run but a stop by you or by a "
+            "limit of failures. Set either."
         )

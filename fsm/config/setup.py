@@ -13,6 +13,9 @@ from fsm.errors import ConfigError
 from fsm.samplers.protocol import PromptGroupSampler
 from fsm.state import NONE, Limits
 
+NO_LIMIT_OF_EPOCHS = 1 << 62
+"""What `max_num_epochs: null` stands for: more than a run can read."""
+
 
 class Setup(NamedTuple):
     """A run that may start."""
@@ -51,7 +54,7 @@ def set_up(config: RunConfig, num_prompts: int, *, check: bool = True) -> Setup:
         max_steps=NONE if grpo.max_num_steps is None else grpo.max_num_steps,
         max_filtered=NONE if batches is None else batches * size,
         prompts_per_epoch=num_prompts,
-        epochs=grpo.max_num_epochs,
+        epochs=NO_LIMIT_OF_EPOCHS if grpo.max_num_epochs is None else grpo.max_num_epochs,
         max_consecutive_dropped=failure.max_consecutive_dropped_prompts,
         max_skipped=failure.max_skipped_prompts,
         dynamic_sampling=int(grpo.use_dynamic_sampling),

@@ -41,9 +41,12 @@ class Place(NamedTuple):
     """What the last key is, in a sentence; empty where it has no description."""
 
 
-def problems(error: ValidationError, model: Model) -> list[str]:
-    """One sentence for each thing that is wrong, in the order in which pydantic found them."""
-    found = [_problem(each, model) for each in error.errors(include_url=False)]
+def problems(error: ValidationError, model: Model, foreign_keys: Mapping[str, str]) -> list[str]:
+    """One sentence for each thing that is wrong, in the order in which pydantic found them.
+
+    `foreign_keys` says what another framework's keys are here (`RunConfig.foreign_keys`).
+    """
+    found = [_problem(each, model, foreign_keys) for each in error.errors(include_url=False)]
     return list(dict.fromkeys(found))  # a plain union reports each of its branches
 
 
@@ -110,14 +113,14 @@ def nearest(word: str, known: Sequence[str], otherwise: str) -> str:
     return f"did you mean {near[0]}?" if near else otherwise
 
 
-def _problem(error: Any, model: Model) -> str:
+def _problem(error: Any, model: Model, foreign_keys: Mapping[str, str]) -> str:
     kind, given, location = error["type"], error["input"], error["loc"]
     if location and location[-1] == "[key]":  # of a mapping with free keys: pydantic names the key before
         return f"{_place(model, location[:-2]).path} has the key {given_as(given)}; allowed: text"
     place = _place(model, location)
     path = place.path or "the configuration"
     if kind in ("extra_forbidden", "invalid_key"):
-        return _unknown_key(place, location[-1] if kind == "extra_forbidden" else given, model)
+        return _unknown_key(place, location[-1] if kind == "extra_forbidden" else given, model, foreign_keys)
     if kind == "missing":
         return f"{path} is missing; allowed: {_allowed(place)}{_meaning(place)}{_misspelt(place, given)}"
     if kind in ("union_tag_not_found", "union_tag_invalid"):
@@ -139,6 +142,8 @@ def _hint(place: Place, given: object) -> str:
         return " (leave the key out for its defaults)"
     if not isinstance(given, str):
         return ""
+    if "${" in given:
+        return " (interpolation is resolved by `evenstep migrate`)"
     tagged_by = [name for block in blocks for name in block.model_fields if given in tags_of(block, name)]
     if tagged_by:
         return f" (as in {{{tagged_by[0]}: {given}}})"
@@ -147,10 +152,14 @@ def _hint(place: Place, given: object) -> str:
     return ""
 
 
-def _unknown_key(place: Place, key: object, model: Model) -> str:
+def _unknown_key(place: Place, key: object, model: Model, foreign_keys: Mapping[str, str]) -> str:
     path = f"{place.parent}.{_as_key(key)}" if place.parent else _as_key(key)
     said = f"{path} is not a known key" + (f" of {place.owner_words}" if place.owner_words else "")
+    if path in foreign_keys:
+        return f"{said}; {foreign_keys[path]}"
     elsewhere = [words for block, words in _blocks(model) if key in block.model_fields]
+    if not elsewhere and f"*.{key}" in foreign_keys:
+        return f"{said}; {foreign_keys[f'*.{key}']}"
     if elsewhere:
         said += f"; it is a key of {_or(elsewhere)}"
     known = list(place.owner.model_fields) if place.owner else []

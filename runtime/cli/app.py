@@ -1,7 +1,8 @@
 """The list of commands. Exit codes: 0 success, 1 failure or unreadable input, 2 the command was used wrongly.
 
 Different are `evenstep check` (`specs.checker.explore.EXIT`: 2 violated, 3 undetermined), `evenstep replay` (2 a
-difference) and `evenstep explain` (by verdict: `runtime.explain.explanation.EXIT`).
+difference), `evenstep migrate` (3 refused as written) and `evenstep explain` (by verdict:
+`runtime.explain.explanation.EXIT`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from runtime.cli.check.command import CheckCommand, check
 from runtime.cli.config import config_command
 from runtime.cli.diagram import diagram
 from runtime.cli.explain import explain_command, status_command
+from runtime.cli.migrate import migrate
 from runtime.cli.replay import replay_command
 from runtime.cli.report import export_command, report_command
 from runtime.cli.scenario import scenario_app
@@ -53,6 +55,7 @@ app.command("train", cls=TrainCommand)(train)
 app.command("check", cls=CheckCommand)(check)
 app.add_typer(scenario_app, name="scenario")
 app.command("config")(config_command)
+app.command("migrate")(migrate)
 app.command("diagram")(diagram)
 app.command("trace")(trace)
 app.command("replay")(replay_command)

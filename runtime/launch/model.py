@@ -22,6 +22,7 @@ from runtime.models.text import make_codec, model_stop_tokens
 from runtime.models.tiny import character_tokenizer, save_tiny_model, tiny_model, warm_up
 from runtime.models.weights import model_without_memory
 from runtime.settings import SMOLLM2, TINY, Settings
+from runtime.tasks.base import TaskError
 from runtime.tasks.data import load_task
 from runtime.training.model import check_context, decoder_layers, freeze_all_but_last_layers
 
@@ -34,6 +35,7 @@ def prepare(settings: Settings, directory: Path) -> tuple[Findings, Path | None]
         checked = [
             Findings(refusals=model_refusals(settings, skeleton_of(settings, source))),
             check_stops(settings, tokenizer, model_stop_tokens(tokenizer, source)),
+            check_start(settings, tokenizer),
             count_prompts(settings, tokenizer),
         ]
     except (ModelPackageMissing, ModelDirectoryProblem, UnsupportedModel) as refused:
@@ -126,6 +128,30 @@ def check_stops(settings: Settings, tokenizer: PreTrainedTokenizerBase, model_st
             )
         )
     return Findings(notices=(*_ordinary(tokenizer, model_stops), *_other_turn_ends(settings, tokenizer, stops)))
+
+
+def check_start(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Findings:
+    """Tell of prompts without the token that the tokenizer begins texts with: the model was trained with it."""
+    bos = tokenizer.bos_token_id
+    if bos is None or tokenizer.encode("a")[:1] != [bos]:
+        return Findings()
+    try:
+        begins = make_codec(tokenizer, settings.data).encode_prompt("a")[:1].tolist()
+    except (TaskError, TemplateError):  # what is wrong is told where prompts are counted
+        return Findings()
+    if begins == [bos]:
+        return Findings()
+    mends = (
+        "begin the chat template with {{ bos_token }}, in chat_template.jinja or tokenizer_config.json of the model's "
+        "directory"
+        if settings.data.chat
+        else f"set data.prompt_template to {tokenizer.bos_token + settings.data.prompt_template!r}"
+    )
+    told = (
+        f"the tokenizer begins a text with {tokenizer.bos_token!r} (token {bos}), and prompts do not begin with it, so "
+        f"that the model may answer worse than it could: {mends}"
+    )
+    return Findings(notices=(told,))
 
 
 def _ordinary(tokenizer: PreTrainedTokenizerBase, model_stops: tuple[int, ...]) -> Iterator[str]:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from transformers import PreTrainedTokenizerBase
 
+from fsm.config.blocks import GrpoConfig
+from fsm.config.setup import NO_LIMIT_OF_EPOCHS
 from runtime.launch.preflight import Findings
 from runtime.models.text import TextCodec, make_codec
 from runtime.settings import Settings
@@ -37,13 +39,12 @@ def count_prompts(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Fin
     except TaskError as error:
         return Findings(refusals=(str(error),))
     refusals, notices = [], []
-    skipped = len(long_training) * settings.grpo.max_num_epochs
+    skipped = len(long_training) * _passes(settings.grpo, training.num_prompts)
     budget = settings.async_rl.rollout_failure.max_skipped_prompts
     if skipped > budget:
+        skips = f", or have them skipped, with async_rl.rollout_failure.max_skipped_prompts: {skipped}"
         refused = _refusal("training", long_training, training.num_prompts, settings)
-        refusals.append(
-            f"{refused}, or have them skipped, with async_rl.rollout_failure.max_skipped_prompts: {skipped}"
-        )
+        refusals.append(refused + (skips if skipped < NO_LIMIT_OF_EPOCHS else ""))
     elif skipped:
         notices.append(
             f"{len(long_training)} of {training.num_prompts} prompts are longer than generation.max_prompt_tokens = "
@@ -52,6 +53,15 @@ def count_prompts(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Fin
     if held_out is not None and long_held_out:
         refusals.append(_refusal("validation", long_held_out, held_out.num_prompts, settings))
     return Findings(tuple(refusals), tuple(notices))
+
+
+def _passes(grpo: GrpoConfig, num_prompts: int) -> int:
+    """Passes over the data, the last one begun; without a limit of epochs, as many as the steps take."""
+    if grpo.max_num_epochs is not None:
+        return grpo.max_num_epochs
+    if grpo.max_num_steps is None:
+        return NO_LIMIT_OF_EPOCHS
+    return -(-grpo.max_num_steps * grpo.num_prompts_per_step // max(num_prompts, 1))
 
 
 def _too_long(task: Task, codec: TextCodec, limit: int) -> list[_Long]:

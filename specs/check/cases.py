@@ -78,7 +78,7 @@ def _measures(case: Case) -> tuple[int, ...]:
         config.grpo.num_prompts_per_step,
         case.scaled.window,
         failure.max_replacement_attempts if failure.on_dropped_prompt == "replace" else 0,
-        config.grpo.max_num_epochs,
+        config.grpo.max_num_epochs or 1,
         failure.max_skipped_prompts,
         int(config.grpo.dynamic_sampling_max_gen_batches is not None),
     )

@@ -228,7 +228,7 @@ def _scale_ends(numbers: _Numbers, window: int, scope: Scope) -> None:
     if steps is not None:
         most = max(1, window + scope.steps - 1)
         numbers.put("grpo.max_num_steps", min(steps, most), "a limit that is reached before the data is used up")
-    epochs = min(grpo["max_num_epochs"], scope.epochs)
+    epochs = scope.epochs if grpo["max_num_epochs"] is None else min(grpo["max_num_epochs"], scope.epochs)
     numbers.put("grpo.max_num_epochs", epochs, "more than one" if epochs > 1 else LEFT_OUT)
     search = grpo["dynamic_sampling_max_gen_batches"]
     if search is not None:
@@ -245,7 +245,7 @@ def _num_prompts(
     There is a trailing batch where the sampler takes one, unless it is known that the data has none. A reserve of
     more than a batch, which is held back before any step (P1), comes on top.
     """
-    size, epochs = scaled.grpo.num_prompts_per_step, scaled.grpo.max_num_epochs
+    size, epochs = scaled.grpo.num_prompts_per_step, scaled.grpo.max_num_epochs or 1
     batches = -(-(window + scope.steps) // epochs)
     failure = scaled.async_rl.rollout_failure
     uses_pool = failure.on_dropped_prompt == "replace" and known.uses_replacement_pool

@@ -345,3 +345,8 @@ def test_a_search_limit_without_dynamic_sampling() -> None:
     limit = {"dynamic_sampling_max_gen_batches": 10}
     assert "the limit means nothing" in one(warned(config_of(grpo=limit)))
     assert warned(config_of(grpo=limit | DYNAMIC, failure=REPLACE)) == []
+
+
+def test_a_run_that_nothing_ends_is_warned_of() -> None:
+    assert "nothing ends the run" in one(warned(config_of(grpo={"max_num_epochs": None})))
+    assert warned(config_of(grpo={"max_num_epochs": None, "max_num_steps": 5})) == []

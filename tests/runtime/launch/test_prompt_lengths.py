@@ -57,13 +57,20 @@ def test_the_sequence_length_is_named_where_it_would_not_hold_the_longest(data: 
     assert "policy.max_total_sequence_length to 31" in counted(*short).refusals[0]
 
 
-@pytest.mark.parametrize(("budget", "epochs", "refused"), [(5, 1, False), (4, 1, True), (5, 2, True), (10, 2, False)])
-def test_prompts_that_a_run_may_skip_are_only_told(data: str, budget: int, epochs: int, refused: bool) -> None:
-    """L7: the budget is of the whole run, and an epoch's prompts are others than the last one's."""
+@pytest.mark.parametrize(
+    ("budget", "epochs", "refused"),
+    [(5, "1", False), (4, "1", True), (5, "2", True), (10, "2", False), (10, "null", False), (9, "null", True)],
+)
+def test_prompts_that_a_run_may_skip_are_only_told(data: str, budget: int, epochs: str, refused: bool) -> None:
+    """L7: the budget is of the whole run, and an epoch's prompts are others than the last one's.
+
+    Without a limit of epochs, one step of 8 prompts begins the 7 lines a second time.
+    """
     found = counted(
         *JSONL,
         data,
         f"grpo.max_num_epochs={epochs}",
+        "grpo.max_num_steps=1",
         f"async_rl.rollout_failure.max_skipped_prompts={budget}",
     )
     assert bool(found.refusals) == refused

@@ -1,0 +1,163 @@
+"""What a key's value becomes: the conversions that tables name, for any framework."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from runtime.migrate.rows import Converted, Fate, Theirs
+
+
+def same(value: Any, _: Theirs) -> Converted:
+    """The value as it is."""
+    return Converted(Fate.RENAMED, value)
+
+
+def built_in(_value: Any, _: Theirs) -> Converted:
+    """Nothing to set: it is always so, or found out."""
+    return Converted(Fate.DEFAULT)
+
+
+def lost(_value: Any, _: Theirs) -> Converted:
+    """Nothing here does it."""
+    return Converted(Fate.LOST)
+
+
+def decide(value: Any, _: Theirs) -> Converted:
+    """The value as it is, for the user to look at."""
+    return Converted(Fate.DECIDE, value)
+
+
+_OFF = Converted(Fate.DEFAULT, note="off there, as it is here")
+
+
+def unless(value: Any, _: Theirs, *off: Any) -> Converted:
+    """Lost, unless the value is one under which it does nothing."""
+    return _OFF if _is_off(value, off) else Converted(Fate.LOST)
+
+
+def decide_unless(value: Any, _: Theirs, *off: Any) -> Converted:
+    """A decision of the user, unless the value is one under which it does nothing."""
+    return _OFF if _is_off(value, off) else Converted(Fate.DECIDE, is_written=False)
+
+
+def _is_off(value: Any, off: tuple[Any, ...]) -> bool:
+    return value is None or any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in off)
+
+
+def unless_on(value: Any, _: Theirs) -> Converted:
+    """A block that is lost if it is enabled."""
+    return Converted(Fate.LOST) if _is_on(value) else _OFF
+
+
+def decide_if_on(value: Any, _: Theirs) -> Converted:
+    """A block that needs a decision if it is enabled."""
+    return Converted(Fate.DECIDE, is_written=False) if _is_on(value) else _OFF
+
+
+def _is_on(block: Any) -> bool:
+    return isinstance(block, dict) and bool(block.get("enabled", block.get("enable", False)))
+
+
+def only(value: Any, _: Theirs, *allowed: Any) -> Converted:
+    """The value if it is allowed here, otherwise a decision."""
+    return Converted(Fate.RENAMED, value) if value in allowed else Converted(Fate.DECIDE, is_written=False)
+
+
+def pick(value: Any, _: Theirs, words: dict[Any, Any], otherwise: Any = None) -> Converted:
+    """Another word for the same; `otherwise`, if any, is what is written for a word without one."""
+    if value in words:
+        return Converted(Fate.RENAMED, words[value])
+    return Converted(Fate.DECIDE, otherwise, is_written=otherwise is not None)
+
+
+def if_set(value: Any, _: Theirs) -> Converted:
+    """The value, unless it is null: then the default here."""
+    return Converted(Fate.DEFAULT) if value is None else Converted(Fate.RENAMED, value)
+
+
+def if_positive(value: Any, _: Theirs) -> Converted:
+    """A number above 0; null in place of others, which switch it off there."""
+    return Converted(Fate.RENAMED, value if isinstance(value, int | float) and value > 0 else None)
+
+
+def zero_if_off(value: Any, _: Theirs) -> Converted:
+    """A number above 0; 0 in place of others, which switch it off there."""
+    return Converted(Fate.RENAMED, value if isinstance(value, int) and value > 0 else 0)
+
+
+def whole(value: Any, _: Theirs) -> Converted:
+    """A number of epochs or steps as a whole number, rounded up."""
+    return Converted(Fate.RENAMED, max(1, math.ceil(value)))
+
+
+def local_model(value: Any, _: Theirs) -> Converted:
+    """The directory of a model; a name of the hub must be downloaded."""
+    if value is None or Path(value).expanduser().is_dir() or str(value).startswith(("/", "./", "../", "~")):
+        return Converted(Fate.RENAMED, value) if value is not None else Converted(Fate.DECIDE, is_written=False)
+    return Converted(
+        Fate.DECIDE,
+        value,
+        f"models are not downloaded: run `hf download {value} --local-dir {value}` where you start evenstep, or give "
+        "another directory",
+    )
+
+
+def same_as(value: Any, theirs: Theirs, path: str) -> Converted:
+    """Nothing to set if it is the value of another key there, or null."""
+    return Converted(Fate.DEFAULT if value in (None, theirs.get(path)) else Fate.DECIDE, is_written=False)
+
+
+def listed(value: Any, _: Theirs) -> Converted:
+    """A list of values; one value is a list of one, null an empty one."""
+    return Converted(Fate.RENAMED, [] if value is None else value if isinstance(value, list) else [value])
+
+
+def data_file(value: Any, _: Theirs) -> Converted:
+    """A data set as a task of JSON lines."""
+    first = value[0] if isinstance(value, list) and value else value
+    if not isinstance(first, str):
+        return Converted(Fate.DECIDE, is_written=False)
+    path = first if first.endswith(".jsonl") else f"{Path(first).stem if '.' in Path(first).name else first}.jsonl"
+    several = f"; {len(value)} files become one" if isinstance(value, list) and len(value) > 1 else ""
+    return Converted(
+        Fate.DECIDE,
+        {"name": "jsonl", "path": path.rpartition("/")[2] if path != first else path},
+        f'write its rows to this file, one line of {{"prompt": …, "answer": …}} each (docs/tasks.md){several}',
+    )
+
+
+def held_out_file(value: Any, _: Theirs) -> Converted:
+    """A held-out data set as a file of JSON lines."""
+    first = value[0] if isinstance(value, list) and value else value
+    if isinstance(first, dict):
+        first = first.get("data_path", first.get("dataset_name"))
+    if first is None:
+        return Converted(Fate.DEFAULT)
+    path = first if str(first).endswith(".jsonl") else f"{Path(str(first)).stem}-validation.jsonl"
+    return Converted(Fate.DECIDE, path, "write its rows to this file, as those of the training data")
+
+
+def verifier(value: Any, _: Theirs) -> Converted:
+    """A function that rates completions, as `module:function`."""
+    if value is None:
+        return Converted(Fate.DEFAULT)
+    name = str(value[0] if isinstance(value, list) and value else value)
+    module, _dot, function = name.rpartition(".")
+    if not module:
+        return Converted(Fate.DECIDE, "runtime.tasks.verifiers:exact")
+    return Converted(Fate.DECIDE, f"{module}:{function}")
+
+
+def joined(value: Any, _: Theirs) -> Converted:
+    """Several nodes are a Ray cluster that is there already."""
+    several = isinstance(value, int) and value > 1
+    return Converted(Fate.RENAMED, "auto") if several else Converted(Fate.DEFAULT)
+
+
+CONVERSIONS = (
+    same, built_in, lost, decide, unless, decide_unless, unless_on, decide_if_on, only, pick, if_set, if_positive,
+    zero_if_off, whole, local_model, same_as, listed, data_file, held_out_file, verifier,
+    joined,
+)  # fmt: skip

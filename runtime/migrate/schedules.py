@@ -1,0 +1,19 @@
+"""Learning-rate schedules of other frameworks as `optimizer.schedule`."""
+
+from __future__ import annotations
+
+from runtime.migrate.rows import Converted, Fate
+
+
+def schedule(style: str, warmup_steps: int, total_steps: int, min_lr_ratio: float) -> Converted:
+    """The block of a style, after a linear warm-up; `total_steps` 0 is not known."""
+    constant = {"name": "constant", "warmup_steps": warmup_steps}
+    if style in ("constant", "constant_with_warmup"):
+        return Converted(Fate.RENAMED, constant)
+    if style not in ("linear", "cosine"):
+        return Converted(Fate.DECIDE, constant, f"{style}: constant, linear or cosine here; constant is written")
+    if total_steps <= warmup_steps:
+        note = f"{style}: it needs total_steps, which the file does not say; constant is written"
+        return Converted(Fate.DECIDE, constant, note)
+    decay = {"name": style, "warmup_steps": warmup_steps, "total_steps": total_steps}
+    return Converted(Fate.RENAMED, {**decay, "min_lr_ratio": round(min_lr_ratio, 6)} if min_lr_ratio else decay)

@@ -1,0 +1,135 @@
+"""A document of another framework as a document of evenstep, and what became of each of its keys."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from runtime.migrate import conversions, nemo_rl, trl, verl
+from runtime.migrate.rows import Converted, Fate, KeyTable, Row, Theirs, Unresolved, leaves, put, read_conversion
+
+_CONVERSIONS = {
+    function.__name__: function
+    for module in (conversions, nemo_rl, trl, verl)
+    for function in module.CONVERSIONS
+}  # fmt: skip
+
+
+class Translated(NamedTuple):
+    """What became of one key, or of the rest of a block."""
+
+    kind: Fate
+    theirs: str
+    """Dotted; empty for what the framework always does."""
+    given: Any
+    ours: str | None
+    value: Any
+    """What is written at `ours`, if `is_written`."""
+    is_written: bool
+    note: str
+    keys: int = 1
+    """How many keys of a block it stands for."""
+
+
+class Migration(NamedTuple):
+    """A translated document."""
+
+    document: dict[str, Any]
+    findings: tuple[Translated, ...]
+    """In the order of the table."""
+
+
+def translate(given: Mapping[str, Any], table: KeyTable, folders: Sequence[Path] = ()) -> Migration:
+    """Every key of `given` through its row. Values may be `Unresolved`; `folders` are those of `Theirs`."""
+    assumed = {path: value for path, value in table.defaults.items() if not _has(given, path)}
+    whole = copy.deepcopy(dict(given))
+    for path, value in assumed.items():
+        put(whole, path, value)
+    theirs = Theirs(whole, tuple(folders))
+    counts, unknown = _rows_of(whole, table.rows)
+    document: dict[str, Any] = {}
+    findings = [Translated(Fate.RENAMED, "", None, fixed.ours, fixed.value, True, fixed.note) for fixed in table.always]
+    for row in table.rows:
+        if row.theirs in counts:
+            finding = _converted(row, theirs, counts[row.theirs])
+            findings.append(finding._replace(note=_joined("its default there", finding.note)) if row.theirs in assumed
+                            else finding)  # fmt: skip
+    findings += [
+        Translated(
+            Fate.LOST, path, _shown(theirs, path), None, None, False, f"not a key that is known of {table.framework}"
+        )
+        for path in unknown
+    ]
+    for finding in findings:
+        if finding.is_written and finding.ours is not None:
+            put(document, finding.ours, copy.deepcopy(finding.value))
+    return Migration(document, tuple(_overruled(findings)))
+
+
+def _overruled(findings: Sequence[Translated]) -> Iterator[Translated]:
+    """The findings; what a later row has written over is said to be so."""
+    written = {finding.ours: finding for finding in findings if finding.is_written}
+    for finding in findings:
+        last = written.get(finding.ours)
+        if finding.is_written and last is not None and last is not finding and last.value != finding.value:
+            yield finding._replace(kind=Fate.DEFAULT, is_written=False, note=f"{last.theirs} overrules it")
+        else:
+            yield finding
+
+
+def _converted(row: Row, theirs: Theirs, keys: int) -> Translated:
+    value = _shown(theirs, row.theirs)
+    if isinstance(value, Unresolved):
+        return Translated(Fate.DECIDE, row.theirs, None, row.ours, None, False, _joined(value.reason, row.note), keys)
+    call = read_conversion(row.conversion)
+    unmet = next((path for path, wanted in call.in_use if bool(theirs.get(path)) != wanted), None)
+    if unmet is not None:
+        outcome = Converted(Fate.DEFAULT, note=f"not in use there: {unmet} is {'on' if theirs.get(unmet) else 'off'}")
+    else:
+        outcome = _CONVERSIONS[call.name](value, theirs, *call.arguments)
+    written = outcome.is_written and outcome.kind not in (Fate.DEFAULT, Fate.LOST) and row.ours is not None
+    kind = outcome.kind
+    if kind is Fate.RENAMED and row.ours == row.theirs and outcome.value == value:
+        kind = Fate.CARRIED
+    return Translated(
+        kind, row.theirs, value, row.ours, outcome.value if written else None, written, outcome.note or row.note, keys
+    )
+
+
+def _rows_of(document: Mapping[str, Any], rows: Sequence[Row]) -> tuple[Counter[str], list[str]]:
+    """How many keys each row's path stands for, and the keys without a row. A null block is no key."""
+    known = {row.theirs for row in rows}
+    counts: Counter[str] = Counter()
+    unknown = []
+    for path, value in leaves(document):
+        parts = path.split(".")
+        nearest = next((at for end in range(len(parts), 0, -1) if (at := ".".join(parts[:end])) in known), None)
+        if nearest is not None:
+            counts[nearest] += 1
+        elif value not in (None, {}) or not any(name.startswith(f"{path}.") for name in known):
+            unknown.append(path)
+    return counts, unknown
+
+
+def _has(document: Mapping[str, Any], path: str) -> bool:
+    value: Any = document
+    for key in path.split("."):
+        if not isinstance(value, Mapping) or key not in value:
+            return False
+        value = value[key]
+    return True
+
+
+def _shown(theirs: Theirs, path: str) -> Any:
+    """The value at a path, also where it is Unresolved."""
+    value: Any = theirs.document
+    for key in path.split("."):
+        value = value[key]
+    return value
+
+
+def _joined(*parts: str) -> str:
+    return "; ".join(part for part in parts if part)
