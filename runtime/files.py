@@ -34,10 +34,8 @@ class FileNotWritten(EvenstepError):
 def writing(path: Path, kept: str, also: tuple[type[Exception], ...] = ()) -> Iterator[None]:
     """Raise FileNotWritten when the system refuses a write inside the block.
 
-    Args:
-        path: The file or folder that is written.
-        kept: What is left without it, and how the run continues; the end of the error's sentence.
-        also: Errors that a library raises in place of OSError.
+    `kept` ends the error's sentence: what is left without `path`, and how the run continues. `also` are errors that a
+    library raises in place of OSError.
     """
     try:
         yield
@@ -77,15 +75,27 @@ def write_json_aside(path: Path, value: Mapping[str, Any]) -> None:
     write_text_aside(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
-def write_text_aside(path: Path, text: str) -> None:
-    """Replace a text file in one go."""
-    aside = path.with_name(f".{path.name}.tmp-{os.getpid()}")
+def aside_of(path: Path) -> Path:
+    """Where this process writes a file before it replaces the one at `path`."""
+    return path.with_name(f".{path.name}.tmp-{os.getpid()}")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yields `aside_of(path)`. What the block writes there replaces `path`, unless the block raises."""
+    aside = aside_of(path)
     try:
-        aside.write_text(text, encoding="utf-8")
-        sync_path(aside)
+        yield aside
         aside.replace(path)
     finally:
         aside.unlink(missing_ok=True)
+
+
+def write_text_aside(path: Path, text: str) -> None:
+    """Replace a text file in one go."""
+    with replacing(path) as aside:
+        aside.write_text(text, encoding="utf-8")
+        sync_path(aside)
     sync_path(path.parent)
 
 

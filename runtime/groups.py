@@ -98,7 +98,6 @@ class GroupReceipt:
     prompt: int
     """The prompt's number in dataloader order."""
     worker: str
-    """The generation worker that sampled it."""
     start_weight: int
     end_weight: int
     rewards: tuple[float, ...]

@@ -20,8 +20,13 @@ class Names:
     namespace: str
 
     def options(self, what: str) -> dict[str, Any]:
-        """Ray's name and namespace."""
         return {"name": f"{self.run}-{what}", "namespace": self.namespace}
+
+
+def this_host() -> str:
+    """This machine's address as Ray knows it; on a private cluster the loopback."""
+    address: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+    return address
 
 
 def on_this_node() -> Any:

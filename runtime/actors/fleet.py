@@ -70,7 +70,11 @@ class _Seat:
 
 
 class Fleet:
-    """All generation workers of a run."""
+    """All generation workers of a run.
+
+    Requests to one worker take effect in the order in which they are made: an abort finds the orders of an earlier
+    exchange, and an evaluation runs the weights of an earlier load, none of a later one. Replies come in any order.
+    """
 
     def __init__(
         self,
@@ -103,7 +107,11 @@ class Fleet:
             self._fill(seat)
 
     async def exchange(self, worker: str, orders: Sequence[Order]) -> Sequence[Answer]:
-        """A dead worker's attempts are reported once: by WorkerLost if its death ends an exchange, else as failures."""
+        """Start groups as one submission, perhaps none, and wait for answers to any attempt of the worker.
+
+        Returns at least one answer, unless a later exchange with the same worker takes over the waiting.
+        A dead worker's attempts are reported once: by WorkerLost if its death ends an exchange, else as failures.
+        """
         seat = self._seats[worker]
         async with self._worker(seat) as there:
             if seat.lost and not orders:  # it died between two exchanges
@@ -122,7 +130,7 @@ class Fleet:
         return [*answers, *(AttemptFailed(attempt, FailureKind.INFRA, lost) for attempt in seat.take_lost())]
 
     async def abort(self, worker: str, attempts: Sequence[Attempt]) -> None:
-        """A worker that has died meanwhile has stopped them too."""
+        """Stop attempts; those that are over are skipped. A worker that has died meanwhile has stopped them too."""
         seat = self._seats[worker]
         async with self._worker(seat) as there:
             call: Any = there.handle.abort.remote(next(there.numbers), attempts)
@@ -132,14 +140,15 @@ class Fleet:
             self._bury(seat, there, error)
 
     async def load(self, published: Published) -> None:
+        """Return once every worker has confirmed that it runs the published version."""
         self._published = published
         self._is_published.set()
         await asyncio.gather(*(self._load(seat, published) for seat in self._seats.values()))
 
     async def evaluate(self, label: str, progressed: Callable[[], None]) -> Evaluation:
-        """Each worker takes its share of the held-out prompts, in parts, two at a time.
+        """Held-out accuracy of the weights that the workers run; calls `progressed` after each part.
 
-        The part of a worker that dies is repeated.
+        Each worker takes its share of the prompts, in parts, two at a time. The part of a worker that dies is repeated.
         """
         shares = [
             (seat, range(number, self._validation_prompts, len(self._seats)))
@@ -254,7 +263,6 @@ class Fleet:
         seat.worker = asyncio.create_task(self._make(seat), name=f"make {seat.name}")
 
     async def _make(self, seat: _Seat) -> _FleetWorker:
-        """A worker that is open and runs the current version."""
         while True:
             life, seat.lives = seat.lives, seat.lives + 1
             options = self._names.options(f"{seat.name}.{life}") | generation_resources(self._settings)

@@ -63,7 +63,8 @@ class PolicyHost:
             max_epochs=settings.grpo.max_num_epochs,
             first_prompt=first_prompt,
         )
-        self._version = -1
+        self.version = -1
+        """The loaded version; -1 before the first."""
 
     @classmethod
     async def open(
@@ -88,17 +89,10 @@ class PolicyHost:
 
     @property
     def busy_s(self) -> float:
-        """Seconds that the engine has generated."""
         return self._engine.health().busy_s
 
-    @property
-    def version(self) -> int:
-        """The loaded version; -1 before the first."""
-        return self._version
-
     async def load_weights(self, weights: Mapping[str, npt.NDArray[np.generic]], version: int) -> None:
-        """Load a version."""
-        self._version = await self._engine.load_weights(weights, version)
+        self.version = await self._engine.load_weights(weights, version)
 
     def start(
         self, orders: Sequence[Order]
@@ -149,9 +143,9 @@ class PolicyHost:
 
     def _job(self, order: Order) -> GroupJob:
         """Raises DataFailure if the data does not allow the order."""
-        if order.start_weight > self._version:
+        if order.start_weight > self.version:
             raise InvariantBroken(
-                f"{order.attempt} starts under version {order.start_weight}, but the worker runs {self._version}: "
+                f"{order.attempt} starts under version {order.start_weight}, but the worker runs {self.version}: "
                 "it has confirmed a version that it does not run"
             )
         item = item_at(self._stream, order.attempt.prompt)

@@ -11,20 +11,22 @@ import ray
 from ray.actor import ActorHandle
 from ray.exceptions import RayTaskError
 
-from runtime.actors.trainer_rank import Resumed, TrainerRank
+from fsm.events import ClaimUnreadable
+from runtime.actors.trainer_rank import TrainerRank
+from runtime.checkpoints.checkpoint import TRAINER
 from runtime.checkpoints.origin import Origin
 from runtime.files import FileNotWritten, Json
 from runtime.naming import Names, start_actor, trainer_resources
 from runtime.output.shared_output import SharedOutput
 from runtime.settings import Settings
 from runtime.training.step_metrics import StepMetrics
-from runtime.transport.answers import ChunkReport, Published, Row
+from runtime.transport.answers import Published, Row
 from runtime.transport.collective.meeting import MeetingPoint
 from runtime.transport.data_plane import DataPlane
 
 
 class TrainerGroup:
-    """The trainer, for the controller (TrainerPort). A rank that dies ends the run, which resumes from a checkpoint."""
+    """The trainer, for the controller. A rank that dies ends the run, which resumes from a checkpoint."""
 
     def __init__(
         self, settings: Settings, names: Names, model_directory: Path, plane: DataPlane, origin: Origin
@@ -49,20 +51,25 @@ class TrainerGroup:
         await asyncio.gather(*calls)
 
     async def open(self) -> None:
-        """Load the model on every rank."""
         many = len(self._ranks) > 1
         meeting_point: MeetingPoint | None = await self._ranks[0].meeting_point.remote() if many else None
         await asyncio.gather(
             *(rank.open.remote(number, len(self._ranks), meeting_point) for number, rank in enumerate(self._ranks))
         )
 
-    async def accumulate(self, step: int, rows: Sequence[tuple[int, Row]], unneeded: Sequence[Row]) -> ChunkReport:
-        """All ranks report the same groups unreadable; the first has the reasons."""
-        report: ChunkReport = (await self._all("accumulate", step, rows, unneeded))[0]
-        return report
+    async def accumulate(
+        self, step: int, rows: Sequence[tuple[int, Row]], unneeded: Sequence[Row]
+    ) -> Sequence[ClaimUnreadable]:
+        """Add the gradients of these prompts' groups, in this order; unreadable groups are left out and returned.
+
+        All ranks find the same groups unreadable; the first has the reasons. The call also deletes `unneeded`: rows of
+        earlier steps.
+        """
+        unreadable: Sequence[ClaimUnreadable] = (await self._all("accumulate", step, rows, unneeded))[0]
+        return unreadable
 
     async def finish_step(self, step: int) -> StepMetrics:
-        """The same call also publishes the weights, which always follows: one call less a step."""
+        """Take the optimizer step. The call also publishes the weights, which always follows: one call less a step."""
         calls: list[tuple[Any, Any]] = [rank.finish_step.remote(step) for rank in self._ranks]
         metrics: StepMetrics = (await asyncio.gather(*(finished for finished, _ in calls)))[0]
         self._published = Published(metrics.version, calls[0][1])
@@ -77,6 +84,7 @@ class TrainerGroup:
         return self._published
 
     async def checkpoint(self, directory: Path, control: Json, rows: Sequence[tuple[int, Row]], keep: int) -> Path:
+        """Write a checkpoint of the trainer, the core's snapshot and the groups of `rows`. Returns its path."""
         try:
             staged = await self._ranks[0].stage.remote(directory)
             await self._all("save", staged)
@@ -88,21 +96,23 @@ class TrainerGroup:
         return path
 
     async def save_model(self, directory: Path) -> Path:
+        """Write the policy as a Hugging Face directory that replaces `directory`. Returns its path.
+
+        Raises ModelNotSaved if it can't be written; an older model there is unchanged then.
+        """
         path: Path = (await self._all("save_model", directory))[0]
         return path
 
-    async def resume(self, checkpoint: Path) -> Resumed:
-        """Resume from a checkpoint that has been verified."""
-        resumed: Resumed = await self._ranks[0].read_checkpoint.remote(checkpoint)
-        await self._all("load", resumed.trainer_directory)
-        return resumed
+    async def resume(self, checkpoint: Path) -> Sequence[tuple[int, Row]]:
+        """Resume from a checkpoint that has been verified. Returns the rows of its groups, by prompt."""
+        rows: Sequence[tuple[int, Row]] = await self._ranks[0].put_groups_of.remote(checkpoint)
+        await self._all("load", checkpoint / TRAINER)
+        return rows
 
     def close(self) -> None:
-        """End all ranks at once."""
         for rank in self._ranks:
             ray.kill(rank)
 
     async def _all(self, method: str, *arguments: Any) -> list[Any]:
-        """The answers of every rank, the first rank's first."""
         calls = [getattr(rank, method).remote(*arguments) for rank in self._ranks]
         return list(await asyncio.gather(*calls))

@@ -6,23 +6,23 @@ torch is imported late, in the rank's process, since the controller imports this
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import ray
 
+from fsm.events import ClaimUnreadable
 from runtime.checkpoints import checkpoint
 from runtime.checkpoints.origin import Origin
 from runtime.files import Json
 from runtime.groups import RolloutGroup
+from runtime.naming import this_host
 from runtime.output.shared_output import SharedOutput
 from runtime.settings import Settings
 from runtime.training.step_metrics import StepMetrics
-from runtime.transport.answers import ChunkReport, Publication, Row, Unreadable
+from runtime.transport.answers import Publication, Row
 from runtime.transport.collective.meeting import MeetingPoint
 from runtime.transport.data_plane import DataPlane
 from runtime.transport.weight_sync import make_publisher
@@ -32,15 +32,6 @@ if TYPE_CHECKING:
 
     from runtime.training.ranks import Ranks
     from runtime.training.trainer import StepTrainer
-
-
-@dataclass(frozen=True, slots=True)
-class Resumed:
-    """The parts of a checkpoint that the controller needs."""
-
-    trainer_directory: Path
-    rows: tuple[tuple[int, Row], ...]
-    """The groups of the checkpoint, put into the data plane again, by prompt."""
 
 
 class TrainerRank:
@@ -64,12 +55,11 @@ class TrainerRank:
         """Open the store where the ranks meet, at this machine's address only."""
         from runtime.transport.collective.group import open_store
 
-        host: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+        host = this_host()
         self._store = open_store(host)
         return MeetingPoint(host, self._store.port)
 
     def open(self, rank: int, world_size: int, meeting_point: MeetingPoint | None) -> None:
-        """Join the other ranks and load the model."""
         from runtime.training.ranks import alone, joined_ranks
         from runtime.training.trainer import StepTrainer
         from runtime.transport.collective.group import visited
@@ -88,14 +78,14 @@ class TrainerRank:
             ranks=ranks,
         )
 
-    def accumulate(self, step: int, rows: Sequence[tuple[int, Row]], unneeded: Sequence[Row]) -> ChunkReport:
+    def accumulate(
+        self, step: int, rows: Sequence[tuple[int, Row]], unneeded: Sequence[Row]
+    ) -> tuple[ClaimUnreadable, ...]:
         """Read a chunk and add its gradients. A group that one rank cannot read is left out by all ranks."""
-        started = time.perf_counter()
         share, unreadable = _read_share(self._plane, rows, unneeded, self._trainer.ranks)
-        read_s = time.perf_counter() - started
         if len(unreadable) < len(rows):
             self._trainer.accumulate(share, step)
-        return ChunkReport(unreadable, read_s)
+        return unreadable
 
     @ray.method(num_returns=2)
     def finish_step(self, step: int) -> tuple[StepMetrics, Publication | None]:
@@ -131,10 +121,7 @@ class TrainerRank:
         return self._trainer.save_model(directory)
 
     def commit(self, staged: Path, control: Json, rows: Sequence[tuple[int, Row]], origin: Origin, keep: int) -> Path:
-        """First rank: complete the checkpoint with the core's snapshot and the data of groups. Returns its path.
-
-        Raises FileNotWritten.
-        """
+        """First rank: complete the checkpoint with the core's snapshot and groups' data. Raises FileNotWritten."""
         groups = {}
         for (prompt, _), group in zip(rows, self._plane.get([row for _, row in rows]), strict=True):
             if isinstance(group, str):
@@ -152,23 +139,19 @@ class TrainerRank:
                 keep=keep,
             )
 
-    def load(self, trainer_directory: Path) -> int:
-        """Every rank: resume from a checkpoint. Returns the version."""
+    def load(self, trainer_directory: Path) -> None:
+        """Every rank: resume from a checkpoint."""
         self._trainer.load(trainer_directory)
-        return self._trainer.version
 
-    def read_checkpoint(self, path: Path) -> Resumed:
-        """First rank: read a checkpoint and put its groups into the data plane again.
-
-        Raises CheckpointRefused if it is not whole any more.
-        """
+    def put_groups_of(self, path: Path) -> tuple[tuple[int, Row], ...]:
+        """First rank: give a checkpoint's groups new rows in the data plane. Raises CheckpointRefused."""
         found = checkpoint.load(path, hashed=False)  # it was verified when the run was asked for
-        return Resumed(found.trainer_dir, asyncio.run(_put(self._plane, found.groups)))
+        return asyncio.run(_put(self._plane, found.groups))
 
 
 def _read_share(
     plane: DataPlane, rows: Sequence[tuple[int, Row]], unneeded: Sequence[Row], ranks: Ranks
-) -> tuple[list[RolloutGroup], tuple[Unreadable, ...]]:
+) -> tuple[list[RolloutGroup], tuple[ClaimUnreadable, ...]]:
     """This rank's groups of a chunk, in order, and those that not every rank could read: no rank trains on them.
 
     The first rank has `unneeded` deleted. A collective: every rank must call it, with the same rows.
@@ -180,12 +163,12 @@ def _read_share(
     groups = plane.get([row for _, row in rows], unneeded if ranks.rank == 0 else ())
     lacking = torch.tensor([isinstance(group, str) for group in groups], dtype=torch.float32, device=ranks.device)
     readable: list[RolloutGroup] = []
-    unreadable: list[Unreadable] = []
+    unreadable: list[ClaimUnreadable] = []
     for (prompt, _), group, lost in zip(rows, groups, ranks.maximum(lacking).tolist(), strict=True):
         if isinstance(group, str):
-            unreadable.append(Unreadable(prompt, f"prompt {prompt}: {group}"))
+            unreadable.append(ClaimUnreadable(prompt, f"prompt {prompt}: {group}"))
         elif lost:
-            unreadable.append(Unreadable(prompt, f"prompt {prompt}: another trainer rank could not read it"))
+            unreadable.append(ClaimUnreadable(prompt, f"prompt {prompt}: another trainer rank could not read it"))
         else:
             readable.append(group)
     return share_of_rank(readable, ranks.rank, ranks.world_size), tuple(unreadable)

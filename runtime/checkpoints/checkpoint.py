@@ -24,7 +24,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from safetensors import SafetensorError
@@ -57,7 +57,6 @@ class Checkpoint:
     """For `fsm.snapshot.restore`."""
     groups: dict[int, RolloutGroup]
     """Per prompt number the data of the groups that are ready or selected."""
-    trainer_dir: Path
     task_state: Json
     random_states: Json
     origin: Origin | None
@@ -123,27 +122,20 @@ def commit(
 ) -> Path:
     """Complete a staged checkpoint, rename it, and remove all but the newest `keep` whole ones. Returns its path.
 
-    Args:
-        staged: From `stage`, with the trainer's files in its folder TRAINER.
-        step: Optimizer steps done.
-        control: The core's snapshot.
-        groups: The data of just the prompts of `prompts_with_data(control)`.
-        task_state: Plain JSON, like `random_states`: both read back equal.
-        random_states: Those that are not in the trainer's folder.
-        origin: The run, data and model that it belongs to.
-        keep: At least 1.
+    `staged` has the trainer's files in its folder TRAINER. `control` is the core's snapshot, `groups` the data of just
+    the prompts of `prompts_with_data(control)`. `task_state` and `random_states` (those that are not in the trainer's
+    folder) are plain JSON and read back equal. `keep` is at least 1.
 
-    Raises:
-        ValueError: The parts do not belong together; no checkpoint has been made. In particular the trainer's
-            version must be the snapshot's: a checkpoint between an optimizer step and its StepFinished would
-            train the step's groups twice.
+    Raises ValueError if the parts do not belong together; no checkpoint has been made then. In particular the trainer's
+    version must be the snapshot's: a checkpoint between an optimizer step and its StepFinished would train the step's
+    groups twice.
     """
     if keep < 1:
         raise ValueError(f"keep is {keep}: at least the newest checkpoint must stay")
     _refuse_mismatch(step, control, groups)
     _refuse_other_version(staged / TRAINER, step)
     write_json(staged / CONTROL, control)
-    write_json(staged / STATE, {"task": task_state, "random": random_states, "origin": origin.as_json()})
+    write_json(staged / STATE, {"task": task_state, "random": random_states, "origin": asdict(origin)})
     write_groups(staged, groups)
     _write_manifest(staged, step)
     sync_tree(staged)
@@ -157,11 +149,9 @@ def commit(
 
 @contextmanager
 def saving(checkpoints: Path, staged: Path | None) -> Iterator[None]:
-    """Raise FileNotWritten if the disk refuses a part of a checkpoint.
+    """Raise FileNotWritten if the disk refuses a part of a checkpoint, and remove what is `staged` of it.
 
-    Args:
-        checkpoints: The folder of a run's checkpoints.
-        staged: The checkpoint that is being written. It is removed then, since it would fill the disk.
+    It would fill the disk. `checkpoints` is the folder of the run's checkpoints.
     """
     try:
         with writing(checkpoints, "no checkpoint was added", also=(SafetensorError,)):
@@ -206,16 +196,9 @@ def load(path: Path, *, hashed: bool = True) -> Checkpoint:
         groups = read_groups(path)
         _refuse_mismatch(manifest["step"], control, groups)
         _refuse_other_version(path / TRAINER, manifest["step"])
-        return Checkpoint(
-            path=path,
-            step=manifest["step"],
-            control=control,
-            groups=groups,
-            trainer_dir=path / TRAINER,
-            task_state=state["task"],
-            random_states=state["random"],
-            origin=Origin.from_json(state["origin"]) if "origin" in state else None,
-        )
+        saved = state.get("origin")
+        origin = Origin(saved["run"], saved["data"], saved["model"]) if "origin" in state else None
+        return Checkpoint(path, manifest["step"], control, groups, state["task"], state["random"], origin)
     except (ValueError, OSError) as error:
         raise CheckpointTorn(path, str(error)) from error
     except (LookupError, TypeError, AttributeError, SafetensorError) as error:

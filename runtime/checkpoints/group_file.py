@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ import numpy.typing as npt
 from safetensors.numpy import load_file, save_file
 
 from runtime.files import write_json
-from runtime.groups import Rollout, RolloutGroup
+from runtime.groups import PackedGroup, RolloutGroup, unpack
 
 ARRAYS = "groups.safetensors"
 INDEX = "groups.json"
@@ -66,22 +65,13 @@ def read_groups(directory: Path) -> dict[int, RolloutGroup]:
     counted = sum(entry["rollouts"] for entry in index)
     if not counted == len(arrays["rewards"]) == len(arrays["finished"]) == len(arrays["offsets"]) - 1:
         raise ValueError(f"{INDEX} counts {counted} rollouts, {ARRAYS} holds {len(arrays['rewards'])}")
-    rollouts = [
-        Rollout(
-            token_ids=arrays["token_ids"][first:last],
-            loss_mask=arrays["loss_mask"][first:last],
-            logprobs=arrays["logprobs"][first:last],
-            reward=float(reward),
-            finished=bool(finished),
-        )
-        for (first, last), reward, finished in zip(
-            pairwise(arrays["offsets"].tolist()), arrays["rewards"], arrays["finished"], strict=True
-        )
-    ]
+    rewards, finished, offsets = (tuple(arrays[name].tolist()) for name in ("rewards", "finished", "offsets"))
+    ragged = (arrays[name] for name, _ in _RAGGED)
+    rollouts = unpack(PackedGroup(0, 0, 0, rewards, finished, offsets, *ragged)).rollouts
     groups: dict[int, RolloutGroup] = {}
     taken = 0
     for entry in index:
-        siblings = tuple(rollouts[taken : taken + entry["rollouts"]])
+        siblings = rollouts[taken : taken + entry["rollouts"]]
         taken += entry["rollouts"]
         groups[entry["prompt"]] = RolloutGroup(entry["prompt"], siblings, entry["start_weight"], entry["end_weight"])
     return groups

@@ -9,9 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 from runtime.files import Json
 from runtime.models.directory import identity_of_directory
@@ -44,15 +43,6 @@ class Origin:
         """The hash of the prompts."""
         found: str = self.data[_PROMPTS]
         return found
-
-    def as_json(self) -> Json:
-        """For a checkpoint."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, saved: Json) -> Self:
-        """Read it from a checkpoint."""
-        return cls(saved["run"], saved["data"], saved["model"])
 
 
 def origin_of(settings: Settings, task: Task, run: str) -> Origin:

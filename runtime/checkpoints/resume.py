@@ -52,20 +52,13 @@ class ResumePoint:
     origin: Origin
     """Of the checkpoints to come: this one's run, with the data and model that are used from now on."""
     notices: tuple[str, ...]
-    """Lines for the user."""
 
 
 def find_resume_point(output: Path, request: ResumeRequest, here: Origin, setup: Setup) -> ResumePoint:
     """The checkpoint to resume from, verified in full, and tried on the core. Changes nothing.
 
-    Args:
-        output: The run's directory.
-        request: What the user asked for.
-        here: The configured data and model, with an id for a run that has none.
-        setup: The setup that the run will have.
-
-    Raises:
-        ConfigError: The run cannot resume; the message names the checkpoint, the reason, and the remedy.
+    `here` has the configured data and model, and an id for a run that has none; `setup` is the one that the run will
+    have. Raises ConfigError if the run cannot resume: it names the checkpoint, the reason, and the remedy.
     """
     checkpoint, notices = _chosen(output, request)
     run = _run_of(output, checkpoint) or here.run

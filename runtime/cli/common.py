@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from fsm.errors import ConfigError
 from runtime.explain.live import NotReachable
+from runtime.files import aside_of, replacing
 from runtime.trace.choose import head_of
 from runtime.trace.files import TraceUnreadable
 from runtime.trace.reader import TraceFile
@@ -61,13 +62,8 @@ def write_whole(output: Path, write: Callable[[IO[str]], object], encoding: str 
             with output.open("w", encoding=encoding) as opened:
                 write(opened)
             return
-        aside = _aside(output)
-        try:
-            with aside.open("w", encoding=encoding) as opened:
-                write(opened)
-            aside.replace(output)
-        finally:
-            aside.unlink(missing_ok=True)
+        with replacing(output) as aside, aside.open("w", encoding=encoding) as opened:
+            write(opened)
 
 
 def require_writable(output: Path) -> None:
@@ -79,13 +75,9 @@ def require_writable(output: Path) -> None:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         if output.exists() and not output.is_file():
             return
-        aside = _aside(output)
+        aside = aside_of(output)
         aside.touch(exist_ok=False)
         aside.unlink()
-
-
-def _aside(output: Path) -> Path:
-    return output.parent / f".{output.name}.tmp-{os.getpid()}"
 
 
 @contextmanager

@@ -55,7 +55,7 @@ def migrate(
         Framework | None, typer.Option("--from", help="Whose file it is; without, its keys tell.")
     ] = None,
 ) -> None:
-    """Translate a configuration of NeMo-RL, TRL or verl, and say what became of every key.
+    """Translate a configuration of NeMo-RL, TRL or verl, and report on every key.
 
     A chain of `defaults` is followed and interpolation is resolved (with the package omegaconf: the extra `migrate`).
     The table says which keys were carried over, renamed, have a default here, have no counterpart (and what that

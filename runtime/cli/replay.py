@@ -86,7 +86,7 @@ def _answer(transition: AppliedEvent) -> str:
 def _summary(result: Replay) -> str:
     same = "the same" if result.difference is None else "the same, then a difference"
     stands = f"the run is {result.status}: {result.core.waits_for()}" if result.ended is None else result.ended.said
-    torn = " The last line is torn and was skipped." if result.torn else ""
+    torn = " The last line is torn and was skipped." if result.trace.torn else ""
     return (
         f"records {result.first_seq} to {result.last_seq}: {result.events:,} events answered {same}, "
         f"{result.snapshots:,} snapshots equal; {len(ALWAYS) + len(EDGES)} properties checked after each.{torn}\n"

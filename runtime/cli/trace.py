@@ -123,5 +123,5 @@ def _table(records: list[Record]) -> Table:
     table = Table("seq", "time s", "clock", "event or · note", "what changed", "effects", show_edge=False)
     table.columns[0].justify = table.columns[1].justify = "right"
     for record in records:
-        table.add_row(*(Text(str(cell)) for cell in row(record)))
+        table.add_row(*map(Text, row(record)))
     return table

@@ -7,8 +7,7 @@ which group is trained, retried or dropped: that is the core's. Only `event_loop
     controller    the actor: phases, messages, interrupts, the watchdog
     starting      phase 1: actors, core, pumps
     event_loop    events in, effects out, tasks and timers
-    pumps/        effects to calls, answers to events
-    ports         what pumps call: trainer, fleet, recorder
+    pumps/        effects to calls of trainer, fleet and recorder; answers to events
     run_recorder  metrics, notes of the trace, messages
     ending        phase 4: what is saved, and the outcome
     failures      the first cause of an error, in one line

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fsm.errors import EvenstepError, Stalled
-from runtime.control.ending import End, RunInterrupted, SavedAtEnd, ended_by, outcome_of, save_at_end
+from runtime.control.ending import End, RunInterrupted, ended_by, outcome_of, save_at_end
 from runtime.control.failures import InterruptedAtStart
 from runtime.control.messages import STEP_SHARE, Ending, Message, Notice, Outcome, RunPlan
 from runtime.control.pumps.clock import watch
@@ -45,12 +45,10 @@ class Controller:
         self._plan = plan
         self._shared = shared
         self._messages: list[Message] = []
-        """To be sent."""
         self._news = asyncio.Event()
         """There are messages, or the run is over."""
         self._begun: BegunRun | None = None
-        """None until the run has begun."""
-        self._phase: str | None = "its actors are being made"
+        self._phase: str | None = "its actors are being started"
         """The phase, for messages; None while the core runs."""
         self._progress_s = 0.0
         """When a phase last advanced, on the loop's clock (W2)."""
@@ -101,10 +99,6 @@ class Controller:
         """A trace of the last records and of the state now; None before the run has begun."""
         return None if self._begun is None else self._begun.recorder.recent_trace()
 
-    async def waits_for(self) -> str:
-        """What the run waits for, in one sentence."""
-        return self._waits_for()
-
     # The phases
 
     async def _run(self) -> Outcome:
@@ -121,7 +115,7 @@ class Controller:
             watching.cancel()
 
     async def _validate_and_run_core(self, run: BegunRun) -> None:
-        run.accuracy_before = await self._validate(run, "before", "the first validation")
+        run.outcome.accuracy_before = await self._validate(run, "before", "the first validation")
         if self._cut.done():
             raise self._cut.result()
         await self._run_core(run)
@@ -142,36 +136,33 @@ class Controller:
     async def _run_core(self, run: BegunRun) -> None:
         self._phase, run.ran = None, True
         gc.freeze()  # objects made so far stay for the run, and scanning them would stop the loop for 30 ms
-        run.began_s, began_cpu_s = time.monotonic(), time.process_time()
+        began_s, began_cpu_s = time.monotonic(), time.process_time()
         try:
-            await run.control.run(run.pumps)
+            await run.control.run(run.pumps.carry_out, run.pumps.clock.dead_end)
         finally:
             self._phase = "its end"
             self._progressed()
-            run.rl_s = (run.recorder.last_close_s or time.monotonic()) - run.began_s
-            run.controller_cpu_s = time.process_time() - began_cpu_s
-            run.trace_cpu_s = run.recorder.trace_cpu_s
+            run.outcome.rl_s = (run.recorder.last_close_s or time.monotonic()) - began_s
+            run.outcome.controller_cpu_s = time.process_time() - began_cpu_s
+            run.outcome.trace_cpu_s = run.recorder.trace_cpu_s
 
     async def _finish(self, run: BegunRun, end: End) -> Outcome:
-        """Save what was trained, measure it if the run completed, and tell how it ended.
-
-        Saving comes first: nothing that fails later may cost what was trained.
-        """
-        saved = SavedAtEnd(run.recorder.last_checkpoint)
+        """Save what was trained first, so that no later failure costs it; measure it if the run completed."""
+        run.outcome.checkpoint = run.recorder.last_checkpoint
 
         def saving() -> None:
             self._progressed()
             if end.status != "completed" or self._cut.done():
-                self._tell(Ending(outcome_of(run, end, saved)))
+                self._tell(Ending(outcome_of(run, end)))
 
         saving()
         run.recorder.finish()
-        await save_at_end(run, end, saved, self._plan.output, self._plan.settings, saving)
+        await save_at_end(run, end, self._plan.output, self._plan.settings, saving)
         if end.status == "completed":
             end = await ended_by(self._validate_again(run), run.control)
-        if end.status == "completed" and saved.lost:
-            end = End("failed", EvenstepError(saved.lost[0]))
-        outcome = outcome_of(run, end, saved)
+        if end.status == "completed" and run.outcome.lost:
+            end = End("failed", EvenstepError(run.outcome.lost[0]))
+        outcome = outcome_of(run, end)
         run.recorder.ended(outcome.status, outcome.error, outcome.checkpoint, outcome.model)
         self._tell(Ending(outcome))
         return outcome
@@ -179,7 +170,7 @@ class Controller:
     async def _validate_again(self, run: BegunRun) -> None:
         with suppress(TimeoutError):  # a worker that does not hear it has its share of the validation anyway
             await asyncio.wait_for(run.pumps.generation.stop(), self._plan.closing_s)
-        run.accuracy_after = await self._validate(run, "after", "the final validation")
+        run.outcome.accuracy_after = await self._validate(run, "after", "the final validation")
 
     # Messages, the watchdog, and cutting a phase short
 
@@ -188,7 +179,6 @@ class Controller:
         self._news.set()
 
     def _progressed(self) -> None:
-        """A phase has advanced."""
         self._progress_s = asyncio.get_running_loop().time()
 
     def _last_progress_s(self) -> float:

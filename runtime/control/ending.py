@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -50,17 +50,6 @@ class End(NamedTuple):
     """The first cause; None for a run that completed or was interrupted."""
 
 
-@dataclass(slots=True)
-class SavedAtEnd:
-    """What is saved of a run."""
-
-    checkpoint: Path | None
-    """The last one written."""
-    model: Path | None = None
-    lost: list[str] = field(default_factory=list)
-    """What could not be saved, and why."""
-
-
 async def ended_by(work: Coroutine[Any, Any, None], control: Control) -> End:
     """How a part of the run ended: its error, or else the core's."""
     try:
@@ -76,52 +65,52 @@ async def ended_by(work: Coroutine[Any, Any, None], control: Control) -> End:
     return End("interrupted" if control.interrupted else "completed", None)
 
 
-async def save_at_end(
-    run: BegunRun, end: End, saved: SavedAtEnd, output: Path, settings: Settings, saving: Callable[[], None]
-) -> None:
-    """Save a checkpoint, if they are enabled, and the model; a failure goes to `saved.lost`.
+async def save_at_end(run: BegunRun, end: End, output: Path, settings: Settings, saving: Callable[[], None]) -> None:
+    """Save a checkpoint, if they are enabled, and the model; a failure goes to the outcome's `lost`.
 
     Calls `saving` as it advances. Both belong between two optimizer steps. After a failure in an optimizer step, the
     weights may be half a step's, so nothing is saved and the last checkpoint stays.
     """
-    trainer, pumps = run.control.core.state.trainer, run.pumps
+    trainer, pumps, outcome = run.control.core.state.trainer, run.pumps, run.outcome
     if end.status == "failed" and trainer.status is TrainerState.FINISHING:
-        saved.lost.append(
+        outcome.lost += (
             f"the weights were not saved: the run failed in the optimizer step {trainer.version}, which may have been "
-            "half done"
+            "half done",
         )
         return
     usual_s = max(pumps.training.longest_s, pumps.sync.longest_save_s)
     still_s = max(SAVING_SHARE * settings.cluster.shutdown_timeout_s, 2.0 * usual_s)
-    if settings.checkpointing.enabled and _wants_checkpoint(run, end, saved):
+    if settings.checkpointing.enabled and _wants_checkpoint(run, end):
         try:
             save = pumps.sync.checkpoint(_snapshot_to_save(run, end))
             await while_it_grows(save, output / CHECKPOINTS, still_s, saving)
         except SaveStoodStill as error:
-            saved.lost.append(f"the last checkpoint and model were not saved: {error}")
+            outcome.lost += (f"the last checkpoint and model were not saved: {error}",)
             return
         except Exception as error:
-            saved.lost.append(f"the last checkpoint was not saved: {failure_of(error).says}")
-        saved.checkpoint = run.recorder.last_checkpoint
+            outcome.lost += (f"the last checkpoint was not saved: {failure_of(error).says}",)
+        outcome.checkpoint = run.recorder.last_checkpoint
         saving()
     target = output / FINAL_MODEL
     try:
-        saved.model = await while_it_grows(run.trainer.save_model(target), target.parent, still_s, saving)
+        outcome.model = await while_it_grows(run.trainer.save_model(target), target.parent, still_s, saving)
     except Exception as error:
-        saved.lost.append(f"the model was not saved: {failure_of(error).says}")
+        outcome.lost += (f"the model was not saved: {failure_of(error).says}",)
 
 
-def _wants_checkpoint(run: BegunRun, end: End, saved: SavedAtEnd) -> bool:
+def _wants_checkpoint(run: BegunRun, end: End) -> bool:
     """No checkpoint of a core that is wrong, of an unfinished step, or where the last one is of this very end."""
     trainer = run.control.core.state.trainer
     if run.resumed_from is not None and not run.ran:
-        saved.checkpoint = run.resumed_from
+        run.outcome.checkpoint = run.resumed_from
         return False
     if isinstance(end.error, InvariantBroken):
-        saved.lost.append("no checkpoint was written of a state that breaks a rule")
+        run.outcome.lost += ("no checkpoint was written of a state that breaks a rule",)
         return False
     if trainer.status is TrainerState.FINISHING:
-        saved.lost.append(f"no checkpoint was written within the optimizer step {trainer.version}, which is under way")
+        run.outcome.lost += (
+            f"no checkpoint was written within the optimizer step {trainer.version}, which is under way",
+        )
         return False
     return end.status != "completed" or run.recorder.last_checkpoint_step != trainer.version
 
@@ -139,28 +128,20 @@ def _snapshot_to_save(run: BegunRun, end: End) -> Json | None:
     return before if same_weights else None
 
 
-def outcome_of(run: BegunRun, end: End, saved: SavedAtEnd) -> Outcome:
+def outcome_of(run: BegunRun, end: End) -> Outcome:
     """The outcome, as far as it is known."""
     failure = None if end.error is None else failure_of(end.error)
     core, control, recorder = run.control.core, run.control, run.recorder
-    return Outcome(
+    return replace(
+        run.outcome,
         status=end.status,
         error=None if failure is None else failure.says,
-        lost=tuple(saved.lost),
-        accuracy_before=run.accuracy_before,
-        accuracy_after=run.accuracy_after,
         closed=closed_steps(core),
         balance=core.state.sheet.as_counts(),
-        rl_s=run.rl_s,
         core_s=control.core_s,
-        controller_cpu_s=run.controller_cpu_s,
-        trace_cpu_s=run.trace_cpu_s,
         late_answers=control.late_answers,
         worker_restarts=recorder.workers_lost,
         steps_without_tokens=recorder.steps_without_tokens,
-        trace=run.trace,
-        checkpoint=saved.checkpoint,
-        model=saved.model,
         traceback=None if failure is None else failure.traceback,
     )
 

@@ -9,27 +9,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from fsm.core import Core
-from fsm.effects import (
-    Completed,
-    Effect,
-    Stopped,
-)
+from fsm.effects import Completed, Effect, Stopped
 from fsm.errors import LateAnswer
 from fsm.events import Begin, Event, GroupFinished, StepFinished
 from fsm.machines.trainer import TrainerState
-
-
-class Carrier(Protocol):
-    """Carries out effects (`runtime.control.pumps.effects`). It starts work, returns at once and applies no event."""
-
-    def carry_out(self, effects: Sequence[Effect]) -> None:
-        """The effects of one event."""
-
-    def dead_end(self) -> None:
-        """The core can never continue (`Core.can_go_on`); called after each event from then on."""
 
 
 class Control:
@@ -50,7 +36,8 @@ class Control:
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: set[asyncio.TimerHandle] = set()
         self._group: asyncio.TaskGroup | None = None
-        self._carrier: Carrier | None = None
+        self._carry_out: Callable[[Sequence[Effect]], None]
+        self._dead_end: Callable[[], None]
 
     @property
     def over(self) -> bool:
@@ -61,11 +48,15 @@ class Control:
     def _finishing(self) -> bool:
         return self.core.state.trainer.status is TrainerState.FINISHING
 
-    async def run(self, carrier: Carrier) -> None:
-        """Begin, and return when the run is over. Raises the error of a task or a timer."""
+    async def run(self, carry_out: Callable[[Sequence[Effect]], None], dead_end: Callable[[], None]) -> None:
+        """Begin, and return when the run is over. Raises the error of a task or a timer.
+
+        `carry_out` gets the effects of each event (`runtime.control.pumps.effects`): it starts work, returns at once
+        and applies no event. `dead_end` is called after each event once the core can never continue.
+        """
         loop = asyncio.get_running_loop()
         self._ended = loop.create_future()
-        self._carrier = carrier
+        self._carry_out, self._dead_end = carry_out, dead_end
         self.progress_s = loop.time()
         try:
             async with asyncio.TaskGroup() as group:
@@ -116,10 +107,9 @@ class Control:
             self.progressed()
         if any(isinstance(effect, Completed | Stopped) for effect in effects):
             self.end_now()
-        assert self._carrier is not None, "effects come while the run does"
-        self._carrier.carry_out(effects)
+        self._carry_out(effects)
         if not self.core.can_go_on:
-            self._carrier.dead_end()
+            self._dead_end()
         if self.interrupted and not self._finishing:
             self.end_now()
         return True
@@ -131,7 +121,7 @@ class Control:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def later(self, delay_s: float, call: Callable[[], None]) -> None:
+    def later(self, delay_s: float, call: Callable[[], object]) -> None:
         """Make a call after a delay, unless the run is over by then; its error ends the run."""
 
         def fire() -> None:

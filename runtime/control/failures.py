@@ -35,11 +35,8 @@ class RunFailed(EvenstepError):
 class InterruptedAtStart(EvenstepError):
     """The run was interrupted before it had begun: nothing was trained, and a checkpoint is unchanged."""
 
-    def __init__(self) -> None:
-        super().__init__("interrupted before the run had begun: nothing was trained; it may be started again")
-
-    def __reduce__(self) -> tuple[type[InterruptedAtStart], tuple[()]]:
-        return type(self), ()  # it crosses processes
+    def __str__(self) -> str:
+        return "interrupted before the run had begun: nothing was trained; it may be started again"
 
 
 class RunFailure(NamedTuple):

@@ -36,7 +36,6 @@ class Start:
     origin: Origin
     """Of the checkpoints that the run writes."""
     resume: ResumePoint | None
-    """The checkpoint that the run resumes from; None for a new run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,6 @@ class RunPlan:
 
     @property
     def snapshot(self) -> Json | None:
-        """The core's snapshot to resume from."""
         return None if self.start.resume is None else self.start.resume.control
 
     @property
@@ -82,15 +80,14 @@ class Notice:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Outcome:
-    """The end of a run."""
+    """The end of a run; before that, what is known of it so far."""
 
     status: Status
     error: str | None
     """The first cause; None for a run that completed or was interrupted."""
     lost: tuple[str, ...] = ()
-    """What could not be saved at the end, and why."""
     accuracy_before: float | None = None
     accuracy_after: float | None = None
     """Of a run that completed."""

@@ -17,24 +17,15 @@ from runtime.files import FileNotWritten, Json, writing
 from runtime.groups import Evaluation, GroupReceipt
 from runtime.metrics.accumulator import StepMeter
 from runtime.metrics.writers import Kind, MetricsWriter
-from runtime.trace.notes import (
-    AnswerWasLate,
-    Checkpointed,
-    NoProgress,
-    Note,
-    NotWritten,
-    RunEnded,
-    Status,
-    WorkerDied,
-    note_of_evaluation,
-    note_of_receipt,
-)
+from runtime.trace import notes
 from runtime.trace.writer import Trace
 from runtime.training.step_metrics import NOTHING_TRAINED_REMEDY, StepMetrics
 
 
 class RunRecorder:
-    """The Recorder of a real run, and the observer of its core, which is set right after construction."""
+    """Keeps metrics, the trace's notes and the messages to the user, and observes the core. It decides nothing, and no
+    method blocks. `core` is set right after construction.
+    """
 
     def __init__(self, meter: StepMeter, writers: Sequence[MetricsWriter], trace: Trace, send: Listener) -> None:
         self._meter = meter
@@ -50,8 +41,7 @@ class RunRecorder:
         self._began_s = self._progress_s = time.monotonic()
         self.core: Core
         self._last_step: Json | None = None
-        """The record of the step that closed last."""
-        self._ended: RunEnded | None = None
+        self._ended: notes.RunEnded | None = None
         self.workers_lost = 0
         self.steps_without_tokens = 0
         self.last_checkpoint: Path | None = None
@@ -76,27 +66,29 @@ class RunRecorder:
 
     @property
     def trace_cpu_s(self) -> float:
-        """CPU time of the thread that writes the trace."""
         return self._trace.writing_cpu_s
 
     def received(self, receipt: GroupReceipt) -> None:
+        """The core has just taken the group."""
         self._progress_s = time.monotonic()
         self._catch_up().receive(receipt)
-        self._trace.note(note_of_receipt(receipt))
+        self._trace.note(notes.note_of_receipt(receipt))
 
-    def note(self, note: Note) -> None:
+    def note(self, note: notes.Note) -> None:
         self._trace.note(note)
 
     def late_answer(self) -> None:
+        """An answer came for an attempt that was over (D2)."""
         self._catch_up().late_answer()
-        self._trace.note(AnswerWasLate())
+        self._trace.note(notes.AnswerWasLate())
 
     def worker_busy(self, worker: str, busy_s: float) -> None:
+        """How long a worker has generated since its process started."""
         self._catch_up().worker_busy(worker, busy_s)
 
     def worker_lost(self, worker: str, reason: str) -> None:
         self.workers_lost += 1
-        self._trace.note(WorkerDied(worker, reason))
+        self._trace.note(notes.WorkerDied(worker, reason))
         self._send(Notice(f"generation worker {worker} died and is restarted: {reason.splitlines()[0]}"))
 
     def trained(self, metrics: StepMetrics) -> None:
@@ -108,7 +100,7 @@ class RunRecorder:
         if self.steps_without_tokens == 1:
             self._send(
                 Notice(
-                    f"step {step} trained on no token, and the weights stay as they were: all its {rollouts} rollouts "
+                    f"step {step} trained on no token, and the weights stay unchanged: all its {rollouts} rollouts "
                     "were cut off by a length limit, and loss_fn.overlong_filtering leaves those out of the loss. "
                     f"{NOTHING_TRAINED_REMEDY}; loss_fn.stop_after_steps_without_tokens stops a run after several of "
                     "them"
@@ -116,14 +108,15 @@ class RunRecorder:
             )
 
     def closed(self, step: StepClosed) -> None:
+        """A step is closed; its record follows when its weights are synced."""
         self._progress_s = time.monotonic()
 
     def synced(self, version: int) -> None:
+        """Every worker runs the version, and the core knows."""
         self.last_close_s = time.monotonic()
         self.flush()
 
     def flush(self) -> None:
-        """Write the records that are complete."""
         for record in self._catch_up().take():
             line = record.as_json()
             self._write("step", line)
@@ -145,8 +138,9 @@ class RunRecorder:
                     self._refused.remove(writer)
 
     def not_written(self, error: FileNotWritten) -> None:
+        """The disk refused a file that the run does not depend on."""
         self._send(Notice(str(error)))
-        self._trace.note(NotWritten(str(error.path), error.reason))
+        self._trace.note(notes.NotWritten(str(error.path), error.reason))
 
     def finish(self) -> None:
         """The run is over: write the records that are left."""
@@ -167,26 +161,29 @@ class RunRecorder:
                 )
             )
         self._send(ValidationDone(step, evaluation.accuracy))
-        self._trace.note(note_of_evaluation(step, evaluation))
+        self._trace.note(notes.note_of_evaluation(step, evaluation))
 
     def checkpointed(self, step: int, path: Path) -> None:
         self.last_checkpoint, self.last_checkpoint_step = path, step
-        self._trace.note(Checkpointed(step, str(path)))
+        self._trace.note(notes.Checkpointed(step, str(path)))
 
     def said(self, text: str) -> None:
+        """A line for the user, who sees it once however often it is reported."""
         if text not in self._said:
             self._said.add(text)
             self._send(Notice(text))
 
     def stalled(self, idle_s: float, waits_for: str) -> None:
+        """The watchdog saw no progress (W2)."""
         self._send(Notice(f"no progress for {idle_s:.0f} s: {waits_for}"))
-        self._trace.note(NoProgress(idle_s, waits_for))
+        self._trace.note(notes.NoProgress(idle_s, waits_for))
         self._dump_once()
 
     def dead_end(self, explanation: str) -> None:
+        """The run can never continue, and is kept for a debugger (W2)."""
         kept = "stall_watchdog.on_deadlock is warn, so the run is kept for a debugger"
         self._send(Notice(f"{explanation}. {kept}; Ctrl-C ends it"))
-        self._trace.note(NoProgress(time.monotonic() - self._progress_s, explanation))
+        self._trace.note(notes.NoProgress(time.monotonic() - self._progress_s, explanation))
         self._dump_once()
 
     def _dump_once(self) -> None:
@@ -194,11 +191,11 @@ class RunRecorder:
             self._dumped = self.core.state
             self.dump_trace()
 
-    def ended(self, status: Status, error: str | None, checkpoint: Path | None, model: Path | None) -> None:
+    def ended(self, status: notes.Status, error: str | None, checkpoint: Path | None, model: Path | None) -> None:
         """Note the run's outcome, whose checkpoint and model are on the disk (W3). Once, before the trace is closed."""
         step = self.core.state.trainer.version
         kept = [None if path is None else str(path) for path in (checkpoint, model)]
-        self._ended = RunEnded(status, error, step, *kept)
+        self._ended = notes.RunEnded(status, error, step, *kept)
         self._trace.note(self._ended)
 
     def standing(self) -> Standing:

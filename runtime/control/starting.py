@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from runtime.actors.trainer_group import TrainerGroup
 from runtime.checkpoints.checkpoint import CHECKPOINTS
 from runtime.control.event_loop import Control
 from runtime.control.failures import InterruptedAtStart, failure_of
-from runtime.control.messages import Listener, Notice, RunPlan
+from runtime.control.messages import Listener, Notice, Outcome, RunPlan
 from runtime.control.pumps.clock import ClockPump
 from runtime.control.pumps.effects import Pumps
 from runtime.control.pumps.generation import GenerationPump
@@ -49,23 +49,13 @@ class BegunRun:
     control: Control
     pumps: Pumps
     trainer: TrainerGroup
-    fleet: Fleet
     recorder: RunRecorder
-    trace: Path | None
+    outcome: Outcome
     resumed_from: Path | None
-    """The checkpoint that the run resumed from."""
     ran: bool = False
     """The core has begun. Before that, a restored core differs from its snapshot: a checkpoint of it would be wrong."""
     before_stop: Json | None = None
     """The core's snapshot before the event that stopped it; None where no event did."""
-    accuracy_before: float | None = None
-    accuracy_after: float | None = None
-    began_s: float = field(default_factory=time.monotonic)
-    """When the first rollout started, on the monotonic clock."""
-    rl_s: float = 0.0
-    """As in Outcome, like the next two."""
-    controller_cpu_s: float = 0.0
-    trace_cpu_s: float = 0.0
 
 
 async def begin(
@@ -90,7 +80,7 @@ async def begin(
     await trainer.look(shared)
     await trainer.open()
     progressed()
-    resumed = None if resume is None else await trainer.resume(resume.checkpoint)
+    resumed = () if resume is None else await trainer.resume(resume.checkpoint)
     progressed()
     core, recorder, trace = _open_core(plan, setup, closing, tell)
     fleet.on_start = lambda worker: recorder.note(WorkerStarted(worker))
@@ -101,13 +91,14 @@ async def begin(
     progressed()
     control = Control(core)
     pumps = _make_pumps(plan, control, trainer, fleet, Rows(plane), recorder)
-    run = BegunRun(control, pumps, trainer, fleet, recorder, trace, None if resume is None else resume.checkpoint)
+    outcome = Outcome("completed", None, trace=trace)
+    run = BegunRun(control, pumps, trainer, recorder, outcome, None if resume is None else resume.checkpoint)
 
     def before_stop() -> None:
         run.before_stop = snapshot(core)
 
     core.before_stop = before_stop
-    for prompt, row in resumed.rows if resumed else ():
+    for prompt, row in resumed:
         pumps.rows.keep(prompt, row)
     write_config(plan.output, settings)
     write_run_id(plan.output, plan.start.origin.run)
@@ -125,15 +116,9 @@ def _make_actors(plan: RunPlan, closing: AsyncExitStack) -> tuple[DataPlane, Tra
     closing.push_async_callback(_close_reward_workers, rewards, plan.closing_s)
     trainer = TrainerGroup(settings, plan.names, plan.model_directory, plane, plan.start.origin)
     closing.callback(trainer.close)
+    first, start = (plan.snapshot or {}).get("first_prompt", 0), plan.start
     fleet = Fleet(
-        settings,
-        plan.names,
-        plan.model_directory,
-        plane,
-        rewards,
-        plan.start.held_out,
-        (plan.snapshot or {}).get("first_prompt", 0),
-        plan.start.origin.prompts,
+        settings, plan.names, plan.model_directory, plane, rewards, start.held_out, first, start.origin.prompts
     )
     closing.push_async_callback(fleet.close, plan.closing_s)
     return plane, trainer, fleet
@@ -153,10 +138,7 @@ def _start_reward_workers(plan: RunPlan) -> list[ActorHandle[Any]]:
 
 
 async def _close_reward_workers(workers: Sequence[ActorHandle[Any]], timeout_s: float) -> None:
-    """End them, within `timeout_s` seconds.
-
-    A worker that is killed takes its verifiers' processes along, but not the processes that those have started.
-    """
+    """End them, within `timeout_s` seconds: a kill would end their verifiers too, but not what those have started."""
     closing: list[asyncio.Future[None]] = [asyncio.ensure_future(worker.close.remote()) for worker in workers]
     closed, _ = await asyncio.wait(closing, timeout=timeout_s)
     for call in closed:

@@ -36,11 +36,7 @@ class Cause(NamedTuple):
 
 def cause_of(situation: Situation) -> Cause:
     """Why the step can't be filled, in a state in which no event can come."""
-    for find in _CAUSES:
-        cause = find(situation)
-        if cause is not None:
-            return cause
-    raise AssertionError("the last cause always applies")
+    return next(cause for find in _CAUSES if (cause := find(situation)) is not None)  # the last one always applies
 
 
 def proof_of(situation: Situation) -> tuple[str, ...]:
@@ -187,10 +183,10 @@ def _partial_stamp(situation: Situation) -> Cause | None:
     target, bucket = stamps.pop()
     have, ready = _groups_of(picks), state.sheet.ready
     what = f"the oldest bucket, {bucket}," if bucket != NONE else f"the batch stamped for step {target}"
-    others = f"the other {ready - have} of {ready} ready groups are of others: {_listed(state, picks)}"
+    others = f"the other {ready - have} of {ready} ready groups belong to others: {_listed(state, picks)}"
     return Cause(
         (
-            f"{situation.sampler} selects of {what} alone, {situation.least} groups at once; {others}",
+            f"{situation.sampler} selects only groups of {what} and needs {situation.least} of them at once; {others}",
             f"{what} can't be filled any more: {have} of {needed}, nothing queued or in flight for it",
         ),
         "its groups were lost, or got another stamp with a later attempt: every attempt must keep the "

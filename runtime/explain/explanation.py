@@ -44,7 +44,6 @@ class Explanation(Finding):
         return self.waits_for[-1]
 
     def as_json(self) -> dict[str, Any]:
-        """As plain JSON."""
         situation, moment = self.situation, self.situation.moment
         ended, resumes_from = situation.ended, newest_checkpoint(situation)
         return {
@@ -158,9 +157,9 @@ def _impossible(situation: Situation) -> Finding | None:
 
 def checkpoints_of(situation: Situation) -> Path:
     """The folder of the run's checkpoints: next to the trace, or the one that its process last wrote to."""
-    beside = situation.trace.path.absolute().parent / CHECKPOINTS
+    near = situation.trace.path.absolute().parent / CHECKPOINTS
     written = situation.vitals.checkpoint
-    return beside if beside.is_dir() or written is None else Path(written).parent
+    return near if near.is_dir() or written is None else Path(written).parent
 
 
 def newest_checkpoint(situation: Situation) -> Path | None:
@@ -172,8 +171,8 @@ def resumes(situation: Situation) -> str:
     """Which checkpoint `--resume` takes now, in one sentence."""
     newest = newest_checkpoint(situation)
     if newest is None:
-        return f"there is no whole checkpoint in {checkpoints_of(situation)}, so --resume has nothing to go on from"
-    return f"--resume goes on from {newest}, after {step_of(newest)} steps"
+        return f"there is no whole checkpoint in {checkpoints_of(situation)}, so --resume has nothing to continue from"
+    return f"--resume continues from {newest}, after {step_of(newest)} steps"
 
 
 def left(situation: Situation) -> str | None:

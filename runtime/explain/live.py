@@ -86,9 +86,9 @@ def live_lines(standing: Standing) -> tuple[str, str, str]:
     step = [
         f"step {standing.step}{done}  {standing.selected} selected + {standing.charged} charged of {standing.size}",
         standing.status.replace("_", " "),
-        f"reward {_number(standing.reward)}",
-        f"zero variance {_number(standing.zero_variance_fraction)}",
-        f"{_number(standing.tokens_per_s, '.0f')} tokens/s",
+        f"reward {number(standing.reward)}",
+        f"zero variance {number(standing.zero_variance_fraction)}",
+        f"{number(standing.tokens_per_s, '.0f')} tokens/s",
     ]
     if standing.idle_s >= IDLE_SHOWN_S:
         step.append(f"no progress for {seconds(standing.idle_s)}")
@@ -120,7 +120,8 @@ def bar(standing: Standing) -> Text:
     return text.append("▒" * lost, "yellow").append("░" * (BAR_WIDTH - chosen - lost), "dim")
 
 
-def _number(value: float | None, form: str = ".2f") -> str:
+def number(value: float | None, form: str = ".2f") -> str:
+    """A figure, or a dash where it is not known yet."""
     return "–" if value is None else format(value, form)
 
 

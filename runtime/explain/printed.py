@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -86,39 +85,37 @@ def _line(mark: str, line: str) -> RenderableType:
 
 def counts_table(situation: Situation) -> Table:
     """Groups by class and place, without empty places. A slot is a place in flight or ready."""
-    rows = [_ClassRow(name, (*counts, sum(counts[1:5]))) for name, counts in _rows(situation.state)]
+    rows = _rows(situation.state)
     rest = rows[CLASSES_SHOWN:]
-    rows = rows[:CLASSES_SHOWN] + ([_ClassRow(f"{len(rest)} more", _sum(rest))] if rest else [])
-    in_all = _ClassRow("in all", _sum(rows))
-    shown = [place for place, count in zip(COLUMNS, in_all.counts, strict=True) if count or place in ALWAYS_SHOWN]
+    rows = rows[:CLASSES_SHOWN] + ([(f"{len(rest)} more", _sum(rest))] if rest else [])
+    in_all = _sum(rows)
+    shown = [place for place, count in zip(COLUMNS, in_all, strict=True) if count or place in ALWAYS_SHOWN]
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("  class", no_wrap=True)
     for place in shown:
         table.add_column(place, justify="right", no_wrap=True)
-    for row in (*rows, in_all):
-        named = zip(COLUMNS, row.counts, strict=True)
+    for name, counts in (*rows, ("in all", in_all)):
+        named = zip(COLUMNS, counts, strict=True)
         cells = [Text(str(count) if count else "·") for place, count in named if place in shown]
-        table.add_row(Text(f"  {row.name}"), *cells, style="bold" if row is in_all else "")
+        table.add_row(Text(f"  {name}"), *cells, style="bold" if counts is in_all else "")
     return table
 
 
-class _ClassRow(NamedTuple):
-    """A class, and how many of its groups are in each place."""
-
-    name: str
-    counts: tuple[int, ...]
+_Row = tuple[str, list[int]]
+"""A class, and how many of its groups are in each place."""
 
 
-def _sum(rows: list[_ClassRow]) -> tuple[int, ...]:
-    return tuple(sum(row.counts[column] for row in rows) for column in range(len(COLUMNS)))
+def _sum(rows: list[_Row]) -> list[int]:
+    return [sum(counts[column] for _, counts in rows) for column in range(len(COLUMNS))]
 
 
-def _rows(state: State) -> list[tuple[str, list[int]]]:
+def _rows(state: State) -> list[_Row]:
     queue = GroupClass(state.queue.target_step, state.queue.bucket)
     queued: Counts = pages.of([(queue, state.queue.groups)]) if state.queue.groups else ()
     places = (queued, state.running, state.waiting, state.backing_off, state.ready, state.chunk, state.accumulated)
     classes = sorted({group_class for counts in places for group_class, _ in pages.items(counts)})
-    return [(_name(known), [pages.get(counts, known, 0) for counts in places]) for known in classes]
+    by_class = {known: [pages.get(counts, known, 0) for counts in places] for known in classes}
+    return [(_name(known), [*counts, sum(counts[1:5])]) for known, counts in by_class.items()]
 
 
 def _name(group_class: GroupClass) -> str:

@@ -76,7 +76,6 @@ class Situation:
 
     @property
     def limits(self) -> Limits:
-        """The run's limits."""
         return self.moment.core.limits
 
     @cached_property
@@ -86,22 +85,18 @@ class Situation:
 
     @property
     def vitals(self) -> Vitals:
-        """The moment's vitals."""
         return self.moment.vitals
 
     @property
     def sampler(self) -> str:
-        """The sampler's name."""
         return self.laws.sampler_name
 
     @property
     def step(self) -> int:
-        """The step being trained."""
         return self.state.trainer.version
 
     @property
     def charged(self) -> int:
-        """Groups charged to that step."""
         return charged(self.state, self.step)
 
     @property
@@ -126,7 +121,6 @@ class Situation:
 
     @cached_property
     def outlook(self) -> StepOutlook:
-        """Whether the step can still close."""
         return self.look(self.state, self.laws, {}, STATES_MAX)
 
     def closes_without(self, held: Mapping[GroupClass, int]) -> bool:
@@ -135,12 +129,10 @@ class Situation:
 
     @cached_property
     def usual_rollout(self) -> Usual | None:
-        """How long the last groups took to finish."""
         return usual_of(finished.age_s for finished in self.vitals.recent)
 
     @cached_property
     def usual_calls(self) -> Mapping[str, Usual | None]:
-        """How long the last calls took, by name."""
         marks = [mark_of(kind) for kind in (*CALL_BEGINS, *CALL_ENDS, CallBegan, CallEnded)]
         last = deque(self.lines(with_text(marks)), maxlen=CALLS_KEPT)
         durations = call_durations([self.trace.parse(line) for line in last])
@@ -153,11 +145,9 @@ class Situation:
 
     @property
     def deadline_s(self) -> float | None:
-        """The run's rollout_timeout_s."""
         return self.moment.core.setup.config.async_rl.rollout_failure.rollout_timeout_s
 
     def age_s(self, since_s: float) -> float:
-        """Seconds since a time of the trace."""
         return max(0.0, self.now_s - since_s)
 
     def class_of(self, rollout: RunningAttempt) -> GroupClass | None:

@@ -47,8 +47,6 @@ class OpenCall(NamedTuple):
     """A call without an answer so far."""
 
     call: str
-    number: int
-    age_s: float
     said: str
     """The call, its age and the usual duration, in words."""
     hangs: bool
@@ -66,7 +64,7 @@ def open_call(situation: Situation) -> OpenCall | None:
     what = _OF_CALLS[call][0].format(number)
     known = "the first of its kind" if usual is None else str(usual)
     hangs = age_s > limit_s(usual, situation.stall_timeout_s)
-    return OpenCall(call, number, age_s, f"{what}, for {seconds(age_s)} ({known})", hangs)
+    return OpenCall(call, f"{what}, for {seconds(age_s)} ({known})", hangs)
 
 
 def stalled(situation: Situation) -> Finding | None:

@@ -63,7 +63,6 @@ class _Heard:
     """When the last message came. A run that has begun sends one every second."""
 
     def hear(self, message: Message) -> None:
-        """Take note of a message."""
         self.heard_s = time.monotonic()
         match message:
             case Standing():
@@ -81,7 +80,6 @@ class _Heard:
 
     @property
     def left_s(self) -> float:
-        """Time until the deadline."""
         return math.inf if self.deadline_s is None else max(self.deadline_s - time.monotonic(), 0.0)
 
     @property

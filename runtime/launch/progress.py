@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.text import Text
 
 from runtime.control.messages import Listener, Message, Notice, StepDone, ValidationDone
-from runtime.explain.live import Standing, live_view
+from runtime.explain.live import Standing, live_view, number
 from runtime.files import Json
 
 
@@ -42,8 +42,8 @@ def step_line(record: Json, max_steps: int | None) -> str:
     parts = [
         f"step {record['step'] + 1}{of}",
         f"{record['time_s']:.1f} s",
-        f"reward {_number(record['unfiltered_reward'])}",
-        f"zero variance {_number(record['zero_variance_fraction'])}",
+        f"reward {number(record['unfiltered_reward'])}",
+        f"zero variance {number(record['zero_variance_fraction'])}",
         f"selected {record['selected']}",
     ]
     if record["charged"]:
@@ -52,15 +52,11 @@ def step_line(record: Json, max_steps: int | None) -> str:
         parts.append("no token trained")
     parts += [
         f"filtered {record['filtered_prompt_groups']}",
-        f"staleness {_number(record['staleness_mean'])}",
+        f"staleness {number(record['staleness_mean'])}",
         f"{record['generation_tokens_per_s']:.0f} tokens/s",
         f"trainer idle {record['trainer_idle_share']:.0%}",
     ]
     return "  ".join(parts)
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2f}"
 
 
 def _print(console: Console, message: Message, max_steps: int | None) -> None:

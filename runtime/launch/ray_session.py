@@ -36,7 +36,6 @@ _PRIVATE_ENVIRONMENT = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
 STARTS = 3
-"""Tries to start a private cluster."""
 
 
 @contextmanager

@@ -90,7 +90,6 @@ def set_up_in_time(config: RunConfig, num_prompts: int) -> Setup:
 
 @contextmanager
 def _handled(numbers: Iterable[int], handler: Any) -> Iterator[None]:
-    """Handle signals with `handler` inside the block."""
     if not _in_main_thread():
         yield
         return

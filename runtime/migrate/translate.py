@@ -1,4 +1,4 @@
-"""A document of another framework as a document of evenstep, and what became of each of its keys."""
+"""Translate a document of another framework into one of evenstep, with a line on each of its keys."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CONVERSIONS = {
 
 
 class Translated(NamedTuple):
-    """What became of one key, or of the rest of a block."""
+    """The fate of one key, or of the rest of a block."""
 
     kind: Fate
     theirs: str

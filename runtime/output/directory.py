@@ -152,10 +152,8 @@ def _lock(mark: IO[bytes]) -> bool:
     """Lock a file until it is closed. False if another process has locked it; True on a file system without locks."""
     try:
         fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
+    except OSError as error:
+        return not isinstance(error, BlockingIOError)
     return True
 
 

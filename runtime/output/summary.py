@@ -64,12 +64,8 @@ def print_summary(
 ) -> None:
     """Accuracy, steps, the balance sheet and the run's files: a table on a terminal, plain lines elsewhere.
 
-    Args:
-        summary: Of the run.
-        console: Where to print.
-        outcome: "completed", or "stopped: " and the reason.
-        lost: What could not be saved, and why.
-        places: Paths by name, such as {"metrics": …, "checkpoint": …}.
+    `outcome` is "completed", or "stopped: " and the reason; `lost` says what could not be saved, and why; `places` are
+    paths by name, such as {"metrics": …, "checkpoint": …}.
     """
     for line in headline(summary, outcome):
         console.print(Text(line), soft_wrap=True)
@@ -115,13 +111,13 @@ def balance_lines(balance: Mapping[str, int]) -> list[str]:
     places = [(name, says) for name, says in BALANCE_LINES if name == "pulled" or balance[name]]
     width = len(str(balance["pulled"]))
     lines = [f"{balance[name]:>{width}}  {says}" for name, says in places]
-    return [*lines, *_closing_lines(balance)]
+    return [*lines, _closing_line(balance)]
 
 
-def _closing_lines(balance: Mapping[str, int]) -> list[str]:
+def _closing_line(balance: Mapping[str, int]) -> str:
     summed = sum(balance[name] for name, _ in BALANCE_LINES if name != "pulled")
     adds_up = "adds up" if summed == balance["pulled"] else f"DOES NOT ADD UP: the places sum to {summed}"
-    return [f"the balance sheet {adds_up}; {balance['leftover']} left over, {balance['replaced']} replaced by spares"]
+    return f"the balance sheet {adds_up}; {balance['leftover']} left over, {balance['replaced']} replaced by spares"
 
 
 def _balance_table(balance: Mapping[str, int]) -> Table:
@@ -130,6 +126,6 @@ def _balance_table(balance: Mapping[str, int]) -> Table:
     for name, says in BALANCE_LINES:
         style = "bold" if name in ("pulled", "trained") else "" if balance[name] else "dim"
         table.add_row(f"{balance[name]:,}", says, style=style, end_section=name == "pulled")
-    table.caption = _closing_lines(balance)[0]
+    table.caption = _closing_line(balance)
     table.caption_justify = "left"
     return table

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 
 from fsm.core import AppliedEvent
@@ -79,7 +78,6 @@ class Attempts:
         """Prompt and row of the group that finished last, until its GroupReceived."""
 
     def transition(self, now: int, transition: AppliedEvent) -> None:
-        """One applied event."""
         event = transition.event
         if type(event) is GroupFinished or type(event) is GroupFailed:
             self._answered(now, event, transition.changes)
@@ -87,16 +85,18 @@ class Attempts:
             self._unreadable(event, transition.changes)
         for effect in transition.effects:
             if type(effect) is StartRollout:
-                self._start(now, effect)
+                (prompt, dispatch, _), slot, target, weight = effect
+                row = self._new(prompt, dispatch, slot, weight, NONE if target is None else target, now)
+                self.running[dispatch] = row
             elif type(effect) is TrainChunk:
                 self._select(now, effect)
             elif type(effect) is AbortRollout:
-                self._end(now, self._running_row(effect.attempt), GroupState.ABORTED)
+                row = self._running_row(effect.attempt)
+                self.rows["ended"][row], self.rows["state"][row] = now, GroupState.ABORTED
             elif type(effect) is ClearRows:
                 self._clear(now, effect)
 
     def placed(self, note: AttemptsPlaced) -> None:
-        """A worker got attempts."""
         worker = self.worker_number(note.worker)
         for attempt in note.attempts:
             row = self.running.get(attempt.dispatch)
@@ -144,18 +144,10 @@ class Attempts:
             After.NOTHING, NONE, NONE, NONE, 0, 0, 0, 0, 0, 0, 0, _NAN, _NAN, _NAN, NOT_YET,
         )  # fmt: skip
 
-    def _start(self, now: int, effect: StartRollout) -> None:
-        (prompt, dispatch, _), slot, target, weight = effect
-        target_step = NONE if target is None else target
-        self.running[dispatch] = self._new(prompt, dispatch, slot, weight, target_step, now)
-
     def _running_row(self, attempt: Attempt) -> int:
         """The row of a running attempt; a new row if it began before the trace."""
         row = self.running.pop(attempt.dispatch, None)
         return self._new(attempt.prompt, attempt.dispatch, NOT_YET, NONE, NONE, NOT_YET) if row is None else row
-
-    def _end(self, now: int, row: int, state: int) -> None:
-        self.rows["ended"][row], self.rows["state"][row] = now, state
 
     def _answered(self, now: int, event: GroupFinished | GroupFailed, done: tuple[changes.Change, ...]) -> None:
         row, rows = self._running_row(event.attempt), self.rows.columns
@@ -222,18 +214,12 @@ _PLACES = {"ready": GroupState.READY, "chunk": GroupState.SELECTED, "accumulated
 """By place in a snapshot, the state of its groups."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lanes:
-    """Attempts in lanes, except those that began before the trace."""
+def lanes_of(attempts: Columns, now: int) -> tuple[dict[int, int], dict[int, int]]:
+    """Give every attempt the first free lane of its worker, so that none covers another; running ones end `now`.
 
-    lane: dict[int, int]
-    """By the attempt's row."""
-    workers: dict[int, int]
-    """By worker, how many lanes it has; `NO_WORKER` stands for attempts that no worker got."""
-
-
-def lanes_of(attempts: Columns, now: int) -> Lanes:
-    """Give every attempt the first free lane of its worker, so that none covers another; running ones end `now`."""
+    Returns the lane by the attempt's row, without attempts that began before the trace; and how many lanes each worker
+    has, where `NO_WORKER` stands for attempts that no worker got.
+    """
     workers, begun, ended = attempts["worker"], attempts["begun"], attempts["ended"]
     rows = [row for row in range(len(attempts)) if begun[row] != NOT_YET]
     rows.sort(key=lambda row: (workers[row], begun[row], row))
@@ -254,18 +240,19 @@ def lanes_of(attempts: Columns, now: int) -> Lanes:
         lane[row] = heapq.heappop(free)
         end = now if ended[row] == NOT_YET else ended[row]
         heapq.heappush(taken, (max(end, begun[row] + 1), lane[row]))
-    return Lanes(lane, counts)
+    return lane, counts
 
 
-def in_lanes(attempts: Columns, lanes: Lanes, workers: Sequence[str]) -> tuple[Columns, list[dict[str, object]]]:
+def in_lanes(attempts: Columns, now: int, workers: Sequence[str]) -> tuple[Columns, list[dict[str, object]]]:
     """Attempts in the order in which a page draws them, by lane and time; and by worker where its lanes begin."""
     order = Columns({"row": "I"})
     begun, worker_of = attempts["begun"], attempts["worker"]
     by_lane: dict[tuple[int, int], list[int]] = {}
-    for row, lane in lanes.lane.items():
+    lanes, counts = lanes_of(attempts, now)
+    for row, lane in lanes.items():
         by_lane.setdefault((worker_of[row], lane), []).append(row)
     shown: list[dict[str, object]] = []
-    for worker, count in sorted(lanes.workers.items()):
+    for worker, count in sorted(counts.items()):
         starts: list[int] = []
         for lane in range(count):
             starts.append(len(order))

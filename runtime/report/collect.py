@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import chain
-from typing import NamedTuple
 
 from fsm.core import AppliedEvent
 from fsm.errors import ConfigError
@@ -30,21 +29,6 @@ TOLD_EVERY = 10_000
 """Records between two reports of progress."""
 _WRONG = (TypeError, ValueError, LookupError, AttributeError, OverflowError)
 """What values of a wrong type, size or place raise."""
-
-
-class Shape(NamedTuple):
-    """What the header says about the run."""
-
-    sampler: str
-    size: int
-    """N."""
-    generations: int
-    """Rollouts of a group."""
-    incarnation: int
-    """How many times the run was resumed before."""
-    config: Json
-    seeds: Json
-    packages: Json
 
 
 def collect(trace: TraceFile, reached: Callable[[int], None] = lambda _: None) -> Collected:
@@ -84,14 +68,16 @@ def _blaming(trace: TraceFile, what: Callable[[], str]) -> Iterator[None]:
         ) from error
 
 
-def _shape(header: Json) -> Shape:
+def _shape(header: Json) -> Json:
+    """What the header says about the run."""
     config = header["config"]
-    grpo, sampler = config["grpo"], str(config["async_rl"]["sampler"]["name"])
-    size, generations = int(grpo["num_prompts_per_step"]), int(grpo["num_generations_per_prompt"])
-    return Shape(
-        sampler, size, generations, int(header["incarnation"]), dict(config), dict(header["seeds"]),
-        dict(header["packages"]),
-    )  # fmt: skip
+    return {
+        "sampler": str(config["async_rl"]["sampler"]["name"]),
+        "size": int(config["grpo"]["num_prompts_per_step"]),  # N
+        "generations": int(config["grpo"]["num_generations_per_prompt"]),
+        "incarnation": int(header["incarnation"]),
+        **{key: dict(header[key]) for key in ("config", "seeds", "packages")},
+    }
 
 
 def _limits(trace: TraceFile) -> Limits | None:
@@ -138,7 +124,6 @@ class Collected:
             self.attempts.adopt(saved, None)
 
     def record(self, record: Record) -> None:
-        """Take one record."""
         now = milliseconds(record.monotonic_s)
         if type(record) is TransitionRecord:
             self._pass_time(now)
@@ -156,7 +141,6 @@ class Collected:
             self._snapshot(record)
 
     def close(self, records: int, now: int) -> None:
-        """Finish after the last record."""
         self.records, self.ended = records, now
         self._pass_time(now)
         self.phases.finish(now)

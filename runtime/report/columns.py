@@ -47,29 +47,22 @@ class Columns:
             append(value)
         return len(self._first) - 1
 
-    def last(self, name: str) -> Any:
-        """A column's value in the last row."""
-        return self.columns[name][-1]
 
+def packed(tables: Mapping[str, Columns]) -> tuple[dict[str, Any], str]:
+    """The columns of several tables in one piece of memory.
 
-class Packing:
-    """The columns of several tables in one piece of memory."""
-
-    def __init__(self) -> None:
-        self._bytes = bytearray()
-
-    def add(self, table: Columns) -> dict[str, Any]:
-        """Pack a table. Returns its number of rows, and by column its type and offset."""
-        places: dict[str, list[str | int]] = {}
+    Returns for each table its number of rows, and by column its type and offset; and all packed bytes, in base64.
+    """
+    memory = bytearray()
+    places: dict[str, Any] = {}
+    for table_name, table in tables.items():
+        columns = {}
         for name, column in table.columns.items():
-            self._bytes.extend(bytes(-len(self._bytes) % ALIGNED))
-            places[name] = [JAVASCRIPT[column.typecode], len(self._bytes)]
-            self._bytes.extend(_little_endian(column))
-        return {"rows": len(table), "columns": places}
-
-    def base64(self) -> str:
-        """All packed bytes."""
-        return base64.b64encode(self._bytes).decode("ascii")
+            memory.extend(bytes(-len(memory) % ALIGNED))
+            columns[name] = [JAVASCRIPT[column.typecode], len(memory)]
+            memory.extend(_little_endian(column))
+        places[table_name] = {"rows": len(table), "columns": columns}
+    return places, base64.b64encode(memory).decode("ascii")
 
 
 def _little_endian(column: array[Any]) -> bytes:

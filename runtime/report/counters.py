@@ -78,7 +78,6 @@ class Counters:
         self.anchored = self._gate_known = True
 
     def transition(self, now: int, done: tuple[Change, ...]) -> None:
-        """One applied event."""
         for change in done:
             self._change(change)
         if done:
@@ -110,7 +109,7 @@ class Counters:
         if shown == self._sampled:
             return
         self._sampled = shown
-        if len(self.rows) and self.rows.last("t") == now:
+        if len(self.rows) and self.rows["t"][-1] == now:
             for column, value in zip(self.rows.columns.values(), (now, *shown), strict=True):
                 column[-1] = value
         else:

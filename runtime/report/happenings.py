@@ -61,7 +61,6 @@ class Happenings:
         """Rows of open calls by name."""
 
     def transition(self, now: int, transition: AppliedEvent) -> None:
-        """One applied event."""
         for change in transition.changes:
             if type(change) in _MARKED:
                 self._mark(now, *_MARKED[type(change)])
@@ -69,7 +68,6 @@ class Happenings:
                 self._mark(now, Kind.STOPPED, f"{type(change.error).__name__}: {change.error}")
 
     def note(self, now: int, note: Note) -> None:
-        """One note."""
         match note:
             case notes.CallBegan(call, number):
                 self._open[call] = self.calls.append(self._texts.number(call), number, now, NOT_YET)
@@ -90,8 +88,10 @@ class Happenings:
                 self._mark(now, Kind.CHECKPOINTED, f"after {step} steps: {path}")
             case notes.NotWritten(path, reason):
                 self._mark(now, Kind.NOT_WRITTEN, f"{path}: {reason}")
-            case notes.RunEnded():
-                self._end(now, note)
+            case notes.RunEnded(status):
+                kind = Kind[status.upper()]
+                if kind not in self._ends:  # the core's change was marked already
+                    self._mark(now, kind, note.said)
             case notes.TraceClosed():
                 self._mark(now, Kind.CLOSED, "the process ended in good order")
             case notes.AnswerWasLate():
@@ -100,11 +100,6 @@ class Happenings:
                 self.metrics.append(note)
             case notes.AttemptsPlaced() | notes.GroupReceived():
                 pass  # `Attempts` has these
-
-    def _end(self, now: int, ended: notes.RunEnded) -> None:
-        kind = Kind[ended.status.upper()]
-        if kind not in self._ends:  # the core's change was marked already
-            self._mark(now, kind, ended.said)
 
     def _mark(self, now: int, kind: Kind, text: str) -> None:
         self.marks.append(now, kind, self._texts.number(text))

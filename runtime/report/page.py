@@ -19,9 +19,9 @@ from fsm.errors import ConfigError
 from fsm.state import NONE
 from runtime.explain.explanation import explain
 from runtime.explain.situation import Look, is_open
-from runtime.report.attempts import STATES, in_lanes, lanes_of
+from runtime.report.attempts import STATES, in_lanes
 from runtime.report.collect import Collected
-from runtime.report.columns import NO_WORKER, NOT_YET, Packing
+from runtime.report.columns import NO_WORKER, NOT_YET, packed
 from runtime.report.happenings import KINDS
 from runtime.report.phases import CAUSES, ENDINGS, PHASES, WaitCause
 from runtime.report.steps import STALENESS_SHOWN
@@ -37,19 +37,14 @@ LONGEST_TEXT = 20_000
 
 def page_of(collected: Collected, verdict: dict[str, Any]) -> str:
     """The whole page in ASCII. `verdict` comes from `verdict_of`."""
-    style, script = _part("page.css"), _script()
-    packing = Packing()
-    data = _data(collected, verdict, packing)
-    policy = "; ".join(
-        (
-            "default-src 'none'",
-            f"script-src 'sha256-{_digest(script)}'",
-            f"style-src 'sha256-{_digest(style)}'",
-            "base-uri 'none'",
-            "form-action 'none'",
-        )
+    parts = "\n".join(map(_part, SCRIPTS))
+    style, script = _part("page.css"), f'"use strict";\n(() => {{\n{parts}\n}})();\n'
+    data, columns = _data(collected, verdict)
+    policy = (
+        f"default-src 'none'; script-src 'sha256-{_digest(script)}'; style-src 'sha256-{_digest(style)}'; "
+        "base-uri 'none'; form-action 'none'"
     )
-    pieces = {"policy": policy, "style": style, "script": script, "data": embedded(data), "columns": packing.base64()}
+    pieces = {"policy": policy, "style": style, "script": script, "data": embedded(data), "columns": columns}
     template = re.split(r"\{\{(\w+)\}\}", _part("page.html"))
     return "".join(pieces[part] if place % 2 else part for place, part in enumerate(template))
 
@@ -78,19 +73,14 @@ def _part(name: str) -> str:
     return resources.files("runtime.report").joinpath("page", name).read_text(encoding="ascii")
 
 
-def _script() -> str:
-    parts = "\n".join(_part(name) for name in SCRIPTS)
-    return f'"use strict";\n(() => {{\n{parts}\n}})();\n'
-
-
 def _digest(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
 
 
-def _data(collected: Collected, verdict: dict[str, Any], packing: Packing) -> dict[str, Any]:
-    """All that the page shows. Columns go to the packing; the data says where they are."""
+def _data(collected: Collected, verdict: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """All that the page shows; and the packed columns, of which the data says where they are."""
     attempts = collected.attempts
-    order, lanes = in_lanes(attempts.rows, lanes_of(attempts.rows, collected.ended), attempts.workers)
+    order, lanes = in_lanes(attempts.rows, collected.ended, attempts.workers)
     tables = {
         "attempts": attempts.rows,
         "order": order,
@@ -102,7 +92,8 @@ def _data(collected: Collected, verdict: dict[str, Any], packing: Packing) -> di
         "steps": collected.steps,
         "metrics": collected.metrics,
     }
-    return {
+    places, columns = packed(tables)
+    data = {
         "file": printable(str(collected.trace.path), widest=LONGEST_TEXT),
         "started_unix_s": collected.trace.started_unix_s,
         "made": time.strftime("%Y-%m-%d %H:%M:%S"),
@@ -112,7 +103,7 @@ def _data(collected: Collected, verdict: dict[str, Any], packing: Packing) -> di
         "ended": collected.ended,
         "over": collected.over,
         "torn": collected.trace.torn,
-        **shown(collected.shape._asdict()),
+        **shown(collected.shape),
         "limits": None if collected.limits is None else collected.limits._asdict(),
         "verdict": shown(verdict),
         "sheet": collected.counters.sheet(),
@@ -130,8 +121,9 @@ def _data(collected: Collected, verdict: dict[str, Any], packing: Packing) -> di
             "endings": ENDINGS,
         },
         "marks_for": {"none": NONE, "not_yet": NOT_YET, "no_worker": NO_WORKER, "staleness_shown": STALENESS_SHOWN},
-        "tables": {name: packing.add(table) for name, table in tables.items()},
+        "tables": places,
     }
+    return data, columns
 
 
 def verdict_of(trace: TraceFile, look: Look) -> dict[str, Any]:

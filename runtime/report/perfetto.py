@@ -34,14 +34,14 @@ COUNTERS = {"in flight": "in_flight", "ready": "ready", "pool": "spare", "queued
 
 def events_of(collected: Collected) -> Iterator[Event]:
     """All events: names of tracks, then the rest by time; at one time the enclosing slice comes first."""
-    lanes = lanes_of(collected.attempts.rows, collected.ended)
-    yield from _names(collected, lanes.workers)
-    trained = _trained(collected, lanes.lane)
+    lanes, counts = lanes_of(collected.attempts.rows, collected.ended)
+    yield from _names(collected, counts)
+    trained = _trained(collected, lanes)
     yield from heapq.merge(
         sorted(_steps(collected), key=_order),
         sorted(_phases(collected), key=_order),
         _calls(collected),
-        _attempts(collected, lanes.lane),
+        _attempts(collected, lanes),
         (_flow_event("s", flow, flow.begun_us, flow.worker, flow.lane) for flow in _by(trained, "begun_us")),
         (_flow_event("t", flow, flow.training_us, TRAINER, MAIN) for flow in _by(trained, "training_us")),
         (_flow_event("f", flow, flow.closes_us, STEPS, MAIN) for flow in _by(trained, "closes_us")),
@@ -73,17 +73,13 @@ def write_events(collected: Collected, opened: IO[str]) -> int:
     return count
 
 
-def _us(ms: int) -> int:
-    return ms * 1000
+def _us(ms: float) -> int:
+    return int(ms) * 1000
 
 
-def _slice(pid: int, tid: int, begun: int, ended: int, name: str, about: Event) -> Event:
-    """A slice between two milliseconds."""
-    return _slice_us(pid, tid, _us(begun), _us(ended), name, about)
-
-
-def _slice_us(pid: int, tid: int, begun: int, ended: int, name: str, about: Event) -> Event:
-    return {"ph": "X", "pid": pid, "tid": tid, "ts": begun, "dur": max(1, ended - begun), "name": name, "args": about}
+def _slice(pid: int, tid: int, begun_us: int, ended_us: int, name: str, about: Event) -> Event:
+    dur = max(1, ended_us - begun_us)
+    return {"ph": "X", "pid": pid, "tid": tid, "ts": begun_us, "dur": dur, "name": name, "args": about}
 
 
 def _names(collected: Collected, workers: dict[int, int]) -> Iterator[Event]:
@@ -111,17 +107,17 @@ def _steps(collected: Collected) -> Iterator[Event]:
             continue
         names = ("selected", "charged", "short", "filtered", "replaced", "dropped", "evicted", "aborted")
         about = {name: row[name] for name in names}
-        yield _slice(STEPS, MAIN, int(row["begun"]), _end(collected, row["synced"]), f"step {row['step']}", about)
+        yield _slice(STEPS, MAIN, _us(row["begun"]), _end_us(collected, row["synced"]), f"step {row['step']}", about)
 
 
-def _end(collected: Collected, when: float) -> int:
-    return collected.ended if when == NOT_YET else int(when)
+def _end_us(collected: Collected, when: float) -> int:
+    return _us(collected.ended if when == NOT_YET else when)
 
 
 def _phases(collected: Collected) -> Iterator[Event]:
     for row in rows_of(collected.phases.rows):
         about = {"step": row["step"]}
-        yield _slice(TRAINER, MAIN, int(row["begun"]), int(row["ended"]), PHASES[int(row["phase"])], about)
+        yield _slice(TRAINER, MAIN, _us(row["begun"]), _us(row["ended"]), PHASES[int(row["phase"])], about)
 
 
 def _calls(collected: Collected) -> Iterator[Event]:
@@ -129,8 +125,8 @@ def _calls(collected: Collected) -> Iterator[Event]:
     free_us = 0
     for row in sorted(rows_of(collected.happenings.calls), key=lambda row: row["begun"]):
         name, about = collected.texts.kept[int(row["call"])], {"number": row["number"]}
-        begun_us, ended_us = max(_us(int(row["begun"])), free_us), _us(_end(collected, row["ended"]))
-        yield _slice_us(TRAINER, CALLS, begun_us, ended_us, name, about)
+        begun_us, ended_us = max(_us(row["begun"]), free_us), _end_us(collected, row["ended"])
+        yield _slice(TRAINER, CALLS, begun_us, ended_us, name, about)
         free_us = max(begun_us + 1, ended_us)
 
 
@@ -145,7 +141,8 @@ def _attempts(collected: Collected, lanes: dict[int, int]) -> Iterator[Event]:
         if row["error"] != NOT_YET:
             about |= {"error": collected.texts.kept[row["error"]]}
         place = (_process(row["worker"]), lanes[number] + 1)
-        yield _slice(*place, row["begun"], _end(collected, row["ended"]), f"prompt {row['prompt']}", about)
+        ended_us = _end_us(collected, row["ended"])
+        yield _slice(*place, _us(row["begun"]), ended_us, f"prompt {row['prompt']}", about)
 
 
 class _Flow(NamedTuple):
@@ -193,8 +190,8 @@ def _flow_event(phase: str, flow: _Flow, ts: int, pid: int, tid: int) -> Event:
 
 def _within_step(collected: Collected, step: dict[str, float]) -> int:
     """When a step closes, at least a microsecond before its slice ends."""
-    end = _us(_end(collected, step["synced"])) - 1
-    return max(_us(int(step["begun"])), min(_us(int(step["closed"])), end))
+    end = _end_us(collected, step["synced"]) - 1
+    return max(_us(step["begun"]), min(_us(step["closed"]), end))
 
 
 def _counters(collected: Collected) -> Iterator[Event]:
@@ -204,7 +201,7 @@ def _counters(collected: Collected) -> Iterator[Event]:
             if before.get(name) != row[column]:
                 before[name] = row[column]
                 about = {"value": row[column]}
-                yield {"ph": "C", "pid": CONTROL, "ts": _us(int(row["t"])), "name": name, "args": about}
+                yield {"ph": "C", "pid": CONTROL, "ts": _us(row["t"]), "name": name, "args": about}
 
 
 def _marks(collected: Collected) -> Iterable[Event]:
@@ -212,5 +209,5 @@ def _marks(collected: Collected) -> Iterable[Event]:
         if row["kind"] == Kind.CLOSED:
             continue
         name, about = KINDS[int(row["kind"])], {"said": collected.texts.kept[int(row["text"])]}
-        ts = _us(int(row["t"]))
+        ts = _us(row["t"])
         yield {"ph": "i", "s": "g", "pid": CONTROL, "tid": MAIN, "ts": ts, "name": name, "args": about}

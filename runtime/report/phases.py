@@ -85,7 +85,6 @@ class Phases:
         self._causes[cause] += for_ms
 
     def transition(self, now: int, transition: AppliedEvent) -> None:
-        """One applied event."""
         for change in transition.changes:
             match change:
                 case changes.ChunkSelected(step):

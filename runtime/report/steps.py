@@ -60,7 +60,6 @@ _READ = (
     "state", "after", "step", "charged", "target", "weight", "ended", "left", "finished", "zero_variance",
     "rollouts", "tokens", "reward",
 )  # fmt: skip
-"""The columns of attempts that are read."""
 
 
 @dataclass(slots=True)
@@ -104,7 +103,7 @@ def steps_of(attempts: Columns, phases: Phases) -> Columns:
         of_step = counted.pop(step, _AttemptCounts())
         times = [closings[name][number] for name in ("finishing", "closed", "synced", "selected", "charged", "short")]
         _append(rows, step, begun.get(step, times[0]), times, of_step)
-    last = closings.last("step") if len(closings) else NONE
+    last = closings["step"][-1] if len(closings) else NONE
     for step in sorted(step for step in counted if step > last):
         of_step = counted[step]
         open_times = [NOT_YET, NOT_YET, NOT_YET, of_step.selected, of_step.charged, 0]

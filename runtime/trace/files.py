@@ -9,7 +9,6 @@ that, and only then removes the plain part. A process that dies between these le
 from __future__ import annotations
 
 import gzip
-import os
 import platform
 import re
 import shutil
@@ -23,6 +22,7 @@ from fsm.config.parse import parse_config
 from fsm.config.setup import Setup, set_up
 from fsm.core import AppliedEvent, Core
 from fsm.snapshot import restore
+from runtime.files import replacing
 from runtime.trace.kinds import TABLE, Json
 
 FORMAT = "evenstep trace 1"
@@ -38,21 +38,12 @@ class TraceUnreadable(Exception):
 
 
 def make_header(
-    config: RunConfig,
-    *,
-    num_prompts: int,
-    seeds: Mapping[str, int],
-    snapshot: Json | None = None,
-    incarnation: int = 0,
+    config: RunConfig, *, num_prompts: int, seeds: Mapping[str, int], snapshot: Json | None = None, incarnation: int = 0
 ) -> Json:
     """The first line of a trace; `Trace` fills in `started_unix_s`.
 
-    Args:
-        config: The resolved configuration, possibly of a subclass with more blocks.
-        num_prompts: Prompts of an epoch, as given to `set_up`.
-        seeds: By what they seed.
-        snapshot: What the core was restored from, exactly as given to `restore`; None for a new run.
-        incarnation: As in `core.book.incarnation`.
+    `config` is resolved, and may be of a subclass with more blocks; `num_prompts` are those of an epoch, as given to
+    `set_up`; `snapshot` is what the core was restored from, exactly as given to `restore`; None for a new run.
     """
     return {
         "format": FORMAT,
@@ -190,11 +181,10 @@ def rotate(path: Path) -> Path:
 
 def compress(part: Path) -> None:
     """Replace a plain part by a compressed one."""
-    aside = part.with_name(f".{part.name}.tmp-{os.getpid()}")
-    try:
-        with part.open("rb") as plain, gzip.open(aside, "wb", compresslevel=_COMPRESSION_LEVEL) as packed:
-            shutil.copyfileobj(plain, packed, 1 << 20)
-        aside.replace(part.with_name(f"{part.name}.gz"))
-        part.unlink()
-    finally:
-        aside.unlink(missing_ok=True)
+    with (
+        replacing(part.with_name(f"{part.name}.gz")) as aside,
+        part.open("rb") as plain,
+        gzip.open(aside, "wb", compresslevel=_COMPRESSION_LEVEL) as packed,
+    ):
+        shutil.copyfileobj(plain, packed, 1 << 20)
+    part.unlink()

@@ -130,7 +130,6 @@ class RunEnded(NamedTuple):
     checkpoint: str | None
     """The newest checkpoint that this process wrote."""
     model: str | None
-    """The directory of the final model."""
 
     @property
     def said(self) -> str:

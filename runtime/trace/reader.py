@@ -46,7 +46,6 @@ class TraceFile:
 
     @property
     def started_unix_s(self) -> float:
-        """When the trace was opened."""
         started: float = self.header["started_unix_s"]
         return started
 
@@ -110,12 +109,9 @@ def open_trace(path: Path) -> TraceFile:
 
 def read_header(part: Path) -> Json:
     """The first line of a part. Raises TraceUnreadable."""
-    try:
-        with opened(part) as file:
-            start = file.read(len(HEADER_START))
-            line = start + file.readline() if start == HEADER_START else start + file.read(60)
-    except (OSError, EOFError, zlib.error) as error:
-        raise _unreadable(part, error) from error
+    with _reading(part) as file:
+        start = file.read(len(HEADER_START))
+        line = start + file.readline() if start == HEADER_START else start + file.read(60)
     if not line:
         raise TraceUnreadable(
             f"{part} is empty: its process died before it wrote anything, or this is no trace; name a run's trace.jsonl"
@@ -139,34 +135,28 @@ def read_header(part: Path) -> Json:
 
 def blocks(part: Path) -> Iterator[bytes]:
     """The bytes of a part in blocks of whole lines, without a torn line at the end. Raises TraceUnreadable."""
-    try:
-        with opened(part) as file:
-            left = b""
-            while block := file.read(BLOCK_BYTES):
-                end = block.rfind(b"\n") + 1
-                if end:
-                    yield left + block[:end]
-                    left = block[end:]
-                else:
-                    left += block
-    except (OSError, EOFError, zlib.error) as error:
-        raise _unreadable(part, error) from error
+    with _reading(part) as file:
+        left = b""
+        while block := file.read(BLOCK_BYTES):
+            end = block.rfind(b"\n") + 1
+            if end:
+                yield left + block[:end]
+                left = block[end:]
+            else:
+                left += block
 
 
 @contextmanager
 def content_of(part: Path) -> Iterator[bytes | mmap.mmap]:
     """All bytes of a part, to be searched from the end: a plain file is mapped, not read. Raises TraceUnreadable."""
-    try:
-        with opened(part) as file:
-            if part.suffix == ".gz":
-                yield file.read()
-            elif file.seek(0, 2) == 0:
-                yield b""
-            else:
-                with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-                    yield content
-    except (OSError, EOFError, zlib.error) as error:
-        raise _unreadable(part, error) from error
+    with _reading(part) as file:
+        if part.suffix == ".gz":
+            yield file.read()
+        elif file.seek(0, 2) == 0:
+            yield b""
+        else:
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                yield content
 
 
 def opened(part: Path) -> IO[bytes]:
@@ -177,11 +167,16 @@ def opened(part: Path) -> IO[bytes]:
     return part.open("rb")
 
 
-def _unreadable(part: Path, error: Exception) -> TraceUnreadable:
-    return TraceUnreadable(
-        f"{part} can't be read: {error}. If it is damaged or missing, name another part of the trace: each can be read "
-        f"alone"
-    )
+@contextmanager
+def _reading(part: Path) -> Iterator[IO[bytes]]:
+    try:
+        with opened(part) as file:
+            yield file
+    except (OSError, EOFError, zlib.error) as error:
+        raise TraceUnreadable(
+            f"{part} can't be read: {error}. If it is damaged or missing, name another part of the trace: each can be "
+            "read alone"
+        ) from error
 
 
 def parse_json(path: Path, line: bytes) -> Json:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from fsm.core import AppliedEvent, Core
-from fsm.effects import StepClosed
 from fsm.errors import EvenstepError
 from fsm.explain import status
 from fsm.snapshot import reinstate, snapshot
@@ -78,26 +77,15 @@ class Replay:
         self.events = self.snapshots = 0
         """Events and snapshots without a difference."""
         self.ended: RunEnded | None = None
-        """The outcome, if the trace has it."""
         self._closed_before = 0
         """Steps that closed before those in the core's book."""
         self._transition: AppliedEvent | None = None
         """What today's core made of the last event."""
 
     @property
-    def torn(self) -> bool:
-        """The trace ends in a torn line, which was skipped."""
-        return self.trace.torn
-
-    @property
     def status(self) -> str:
         """How the run ended (`RunEnded`); without that record, the core's status (`fsm.explain.status`)."""
         return status(self.core.state) if self.ended is None else self.ended.status
-
-    @property
-    def closed(self) -> tuple[StepClosed, ...]:
-        """Every closed step, also those before a resume. Of a trace without its beginning: since its first snapshot."""
-        return tuple(self.core.book.closed)
 
     def run(self, to: int | None) -> None:
         """Replay up to the record `to`, or to the first difference."""

@@ -94,37 +94,33 @@ def select(trace: TraceFile, question: Question, lines: Iterable[bytes] | None =
 
 def _matcher(trace: TraceFile, question: Question) -> tuple[Chooser, Wanted]:
     """Which lines to parse, and which of their records are asked for."""
-    choosers: list[Chooser] = []
-    """The first leaves the fewest lines; it is enough, since the tests decide."""
-    tests: list[Wanted] = []
+    asked: list[tuple[Chooser, Wanted]] = []
+    """The first chooser leaves the fewest lines; it is enough, since the tests decide."""
     if question.prompt is not None:
-        choosers.append(_naming([question.prompt]))
-        tests.append(_about([question.prompt]))
+        asked.append((_naming([question.prompt]), _about([question.prompt])))
     if question.group is not None:
         prompts = _prompts_of_slot(trace, question.group)
-        choosers.append(_naming(prompts))
-        tests.append(_about(prompts))
+        asked.append((_naming(prompts), _about(prompts)))
     if question.step is not None:
-        choose, test = _step(trace, question.step)
-        choosers.append(choose)
-        tests.append(test)
+        asked.append(_step(trace, question.step))
     if question.kind == SNAPSHOT:
-        choosers.append(with_text([SNAPSHOT_MARK]))
-        tests.append(lambda record: isinstance(record, SnapshotRecord))
+        asked.append((with_text([SNAPSHOT_MARK]), lambda record: isinstance(record, SnapshotRecord)))
     elif question.kind is not None:
-        kind = BY_NAME[question.kind]
-        choosers.append(with_text([mark_of(kind)]))
-        tests.append(lambda record: any(type(value) is kind for value in _values(record)))
+        asked.append(_of_kinds((BY_NAME[question.kind],)))
     if question.machine is not None:
-        kinds = MACHINES[question.machine]
-        choosers.append(with_text([mark_of(kind) for kind in kinds]))
-        tests.append(lambda record: any(type(value) in kinds for value in _values(record)))
-    choose = choosers[0] if choosers else every
+        asked.append(_of_kinds(MACHINES[question.machine]))
+    choose = asked[0][0] if asked else every
+    tests = [test for _, test in asked]
     if question.since_s is not None:
         since_s = question.since_s
         choose = since(since_s, choose)
         tests.append(lambda record: record.monotonic_s >= since_s)
     return choose, lambda record: all(test(record) for test in tests)
+
+
+def _of_kinds(kinds: tuple[type[Any], ...]) -> tuple[Chooser, Wanted]:
+    marked = with_text([mark_of(kind) for kind in kinds])
+    return marked, lambda record: any(type(value) in kinds for value in _values(record))
 
 
 def _values(record: Record) -> tuple[Any, ...]:
@@ -184,8 +180,8 @@ def _prompts_of_slot(trace: TraceFile, slot: int) -> list[int]:
     """Every prompt that was started in a slot, in order."""
     pattern = re.compile(rb'\["SR",\[[0-9,]+\],%d,' % slot)
     found: dict[int, None] = {}
-    for line in trace.lines(with_match(pattern)):
-        for value in _values(trace.parse(line)):
+    for record in trace.records(with_match(pattern)):
+        for value in _values(record):
             if isinstance(value, StartRollout) and value.slot == slot:
                 found[value.attempt.prompt] = None
     if not found:
@@ -203,7 +199,12 @@ def _step(trace: TraceFile, step: int) -> tuple[Chooser, Wanted]:
             return True
         if isinstance(record, SnapshotRecord) or record.seq > last:
             return False
-        return about(record) or any(_is_for(value, step) for value in _values(record))
+        for value in _values(record):
+            if isinstance(value, StartRollout) and value.target_step == step:
+                return True
+            if isinstance(value, GroupLost) and value.charged_step == step:
+                return True
+        return about(record)
 
     charged = with_text([mark_of(GroupLost) + b",%d]" % step])
     stamped = with_match(re.compile(rb'\["SR",\[[0-9,]+\],[0-9]+,%d,' % step))
@@ -211,18 +212,8 @@ def _step(trace: TraceFile, step: int) -> tuple[Chooser, Wanted]:
     return between(first, last, both(_naming(prompts), before) if prompts else before), wanted
 
 
-def _is_for(value: Any, step: int) -> bool:
-    if isinstance(value, StartRollout):
-        return value.target_step == step
-    return isinstance(value, GroupLost) and value.charged_step == step
-
-
 def _span(trace: TraceFile, step: int) -> tuple[int, int, list[int]]:
-    """First and last record of a step's span, and the prompts selected into it.
-
-    The span begins after the step before closed, or with the trace. It ends when the step's weights are synced, or
-    with the trace.
-    """
+    """First and last record from the close of the step before to the sync after the step, and the prompts selected."""
     first, last = -1, 1 << 62
     prompts: list[int] = []
     edges = (
@@ -230,8 +221,7 @@ def _span(trace: TraceFile, step: int) -> tuple[int, int, list[int]]:
         mark_of(WeightsSynced) + b",%d]" % (step + 1),
         mark_of(TrainChunk) + b",%d," % step,
     )
-    for line in trace.lines(with_text(edges)):
-        record = trace.parse(line)
+    for record in trace.records(with_text(edges)):
         for value in _values(record):
             if isinstance(value, StepClosed) and value.step == step - 1:
                 first = record.seq + 1
@@ -250,8 +240,8 @@ def _span(trace: TraceFile, step: int) -> tuple[int, int, list[int]]:
 
 
 def _first_step(trace: TraceFile) -> int:
-    for line in trace.lines(with_text([mark_of(StepClosed)])):
-        for value in _values(trace.parse(line)):
+    for record in trace.records(with_text([mark_of(StepClosed)])):
+        for value in _values(record):
             if isinstance(value, StepClosed):
                 return value.step
     saved = trace.header["snapshot"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
 from fsm.state import NONE, GroupClass
 from runtime.metrics.step_record import StepRecord
@@ -21,43 +21,28 @@ _CLASS_WORDS = {
 }
 
 
-class ShownRecord(NamedTuple):
-    """The cells of one record."""
+def row(record: Record) -> tuple[str, str, str, str, str, str]:
+    """The printable cells of a record.
 
-    seq: int
-    time: str
-    """Seconds since the trace was opened."""
-    clock: str
-    """Local wall time."""
-    what: str
-    """The event, or the note."""
-    changed: str
-    """Changes, one per line."""
-    effects: str
-    """One per line."""
-
-
-def row(record: Record) -> ShownRecord:
-    """The cells of a record, printable."""
-    at = f"{record.monotonic_s:.3f}"
+    Its number, seconds since the trace was opened, local wall time, the event or note, and its changes and its effects,
+    one per line.
+    """
     clock = time.strftime("%H:%M:%S", time.localtime(record.unix_s)) + f".{int(record.unix_s * 1000) % 1000:03d}"
+    when = (str(record.seq), f"{record.monotonic_s:.3f}", clock)
     match record:
         case TransitionRecord(transition=transition):
-            changed = "\n".join(describe(change) for change in transition.changes)
-            effects = "\n".join(describe(effect) for effect in transition.effects)
-            return ShownRecord(record.seq, at, clock, describe(transition.event), changed, effects)
+            changed, effects = ("\n".join(map(describe, made)) for made in (transition.changes, transition.effects))
+            return *when, describe(transition.event), changed, effects
         case NoteRecord(note=note):
-            return ShownRecord(record.seq, at, clock, f"· {describe(note)}", "", "")
+            return *when, f"· {describe(note)}", "", ""
         case SnapshotRecord(snapshot=snapshot):
-            version = snapshot["state"]["trainer"][1]
-            return ShownRecord(record.seq, at, clock, f"· Snapshot at version {version}", "", "")
+            return *when, f"· Snapshot at version {snapshot['state']['trainer'][1]}", "", ""
 
 
 def plain_line(record: Record) -> str:
     """A record on one line."""
-    shown = row(record)
-    parts = [f"{shown.seq:>8} {shown.time:>11} {shown.clock}  {shown.what}"]
-    parts += [shown.changed.replace("\n", "; "), shown.effects.replace("\n", "; ")]
+    seq, at, clock, what, changed, effects = row(record)
+    parts = [f"{seq:>8} {at:>11} {clock}  {what}", changed.replace("\n", "; "), effects.replace("\n", "; ")]
     return "  →  ".join(part for part in parts if part)
 
 

@@ -90,10 +90,8 @@ class Vitals:
         self.checkpoint: str | None = None
         """Path of the newest checkpoint that this process wrote."""
         self.ended: RunEnded | None = None
-        """The outcome, once it is recorded."""
 
     def transition(self, monotonic_s: float, transition: AppliedEvent) -> None:
-        """Fold in one applied event."""
         event = transition.event
         kind = type(event)
         if kind is GroupFinished or kind is GroupFailed:
@@ -128,7 +126,6 @@ class Vitals:
                 self.rollouts.pop(effect.attempt.dispatch, None)
 
     def note(self, monotonic_s: float, note: Note) -> None:
-        """Fold in one note."""
         match note:
             case notes.AttemptsPlaced(worker, attempts):
                 for attempt in attempts:
@@ -158,7 +155,6 @@ class Vitals:
         return self.workers[worker].deaths if worker in self.workers else 0
 
     def as_json(self) -> Json:
-        """As plain JSON, for `from_json`."""
         return {
             "rollouts": [[list(rollout.attempt), *rollout[1:]] for rollout in self.rollouts.values()],
             "backoffs": [[list(backoff.attempt), *backoff[1:]] for backoff in self.backoffs.values()],

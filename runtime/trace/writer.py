@@ -13,7 +13,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import IO, NamedTuple, Self
 
 from pydantic import Field
@@ -36,10 +35,7 @@ class TraceConfig(Strict):
         default=True, description="Write trace.jsonl. If false, only the last records are kept, in memory."
     )
     flush_interval_s: float = Field(
-        default=0.5,
-        gt=0,
-        le=1.0,
-        description="Time between writes; a killed process loses what came since.",
+        default=0.5, gt=0, le=1.0, description="Time between writes; a killed process loses what came since."
     )
     snapshot_every: int = Field(
         default=4096, ge=1, description="Records between two snapshots of the state; readers start from a snapshot."
@@ -49,9 +45,7 @@ class TraceConfig(Strict):
     )
     compress: bool = Field(default=True, description="Compress rotated files with gzip.")
     ring_records: int = Field(
-        default=4096,
-        ge=1,
-        description="Last records kept in memory; the watchdog and SIGUSR1 write them to a file.",
+        default=4096, ge=1, description="Last records kept in memory; the watchdog and SIGUSR1 write them to a file."
     )
 
 
@@ -90,12 +84,8 @@ class Trace:
     ) -> None:
         """Open the trace and write its header. With `enabled: false` only `dump` writes a file.
 
-        Args:
-            path: The file.
-            header: From `make_header`.
-            config: None for the defaults.
-            on_refused: Called on the writing thread, once per file, when the disk refuses a file; the trace then
-                continues without it. None: TraceFailed is raised instead.
+        `header` comes from `make_header`. `on_refused` is called on the writing thread, once per file, when the disk
+        refuses a file; the trace then continues without it. None: TraceFailed is raised instead.
 
         Raises OSError; FileExistsError if there is a file: a trace is never overwritten.
         """
@@ -213,9 +203,7 @@ class Trace:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _open(self) -> IO[str]:
@@ -308,14 +296,12 @@ class Trace:
         """Runs on another thread: compressing a large part takes longer than `flush_interval_s`."""
         try:
             compress(part)
-        except OSError as error:
-            if self._on_refused is None:
-                self._failure, self._taking = error, False
-            else:
-                packed = part.with_name(f"{part.name}.gz")
-                self._on_refused(FileNotWritten(packed, reason_of(error), f"{part.name} stays uncompressed"))
         except Exception as error:
-            self._failure, self._taking = error, False
+            if self._on_refused is None or not isinstance(error, OSError):
+                self._failure, self._taking = error, False
+                return
+            packed = part.with_name(f"{part.name}.gz")
+            self._on_refused(FileNotWritten(packed, reason_of(error), f"{part.name} stays uncompressed"))
 
     def _raise(self) -> None:
         if self._failure is not None:

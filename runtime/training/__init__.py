@@ -6,7 +6,7 @@ advantages    from the rewards of a group to advantages
 batching      from prompt groups to padded microbatches: reward shaping, overlong filtering, token budget
 model         a Hugging Face causal LM directory as a model, and its log-probabilities
 ranks         one process or several: sums, shares of a chunk, FSDP2 sharding
-totals        the sums of a step, and the metrics made of them
+totals        the sums of a step
 loss          the loss: clipped policy loss, correction, KL, entropy, aggregation
 optim         AdamW, learning-rate schedules, gradient scaling and clipping
 state         weights as arrays; saving and resuming, without pickle

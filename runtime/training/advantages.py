@@ -50,15 +50,12 @@ def group_advantages(
     if use_leave_one_out_baseline:
         advantages *= siblings / (siblings - 1)
     if normalize_rewards:
-        compared = _others(values) if use_leave_one_out_baseline else values[:, np.newaxis, :]
+        compared = values[:, np.newaxis, :]
+        if use_leave_one_out_baseline:  # for each sibling the rewards of the others, (groups, siblings, siblings − 1)
+            compared = np.stack([np.delete(values, sibling, axis=1) for sibling in range(siblings)], axis=1)
         deviation = _deviation(compared)
         np.divide(advantages, deviation + STD_EPSILON, out=advantages, where=deviation > 0)
     return advantages
-
-
-def _others(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """For each sibling the rewards of the others, (groups, siblings, siblings − 1)."""
-    return np.stack([np.delete(values, sibling, axis=1) for sibling in range(values.shape[1])], axis=1)
 
 
 def _deviation(compared: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -41,7 +41,7 @@ import torch
 from torch import Tensor
 
 from runtime.training.config import Aggregation, KlType, LossConfig
-from runtime.training.totals import LossSums
+from runtime.training.totals import StepSums, no_sums
 
 LOG_RATIO_LIMIT = 20.0
 """Log-ratios are clamped to ± this. If exp overflowed, a clipped token's gradient would be 0 × infinity = NaN."""
@@ -157,7 +157,7 @@ def policy_loss(
     advantages: Tensor,
     mask: Tensor,
     config: LossConfig,
-) -> tuple[Tensor, LossSums]:
+) -> tuple[Tensor, StepSums[Tensor]]:
     """The summed loss of one microbatch, a scalar with gradient, and the sums for the metrics, without.
 
     logprobs, generation_logprobs, reference_logprobs: of the tokens under the current policy, with gradient; under the
@@ -186,7 +186,7 @@ def policy_loss(
     loss = aggregate(token_loss, mask, config.aggregation)
     untruncated = importance_weights(prev_logprobs, generation_logprobs, cap=None)
     mismatch = (prev_logprobs - generation_logprobs).abs()
-    return loss, LossSums(
+    return loss, no_sums(loss.device)._replace(
         loss=loss.detach().double(),
         tokens=mask.sum().double(),
         sequences=mask.any(dim=-1).sum().double(),

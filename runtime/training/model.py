@@ -64,11 +64,6 @@ def turn_dropout_off(config: PretrainedConfig) -> None:
             setattr(config, name, 0.0)
 
 
-def vocabulary_size(model: PreTrainedModel) -> int:
-    """The number of tokens in a model's vocabulary."""
-    return int(model.config.get_text_config().vocab_size)
-
-
 def check_context(model: PreTrainedModel, max_total_sequence_length: int) -> None:
     """Raise ValueError if the model's configuration has fewer positions. One that names none is not checked."""
     limit = max_positions(model.config)

@@ -72,7 +72,10 @@ def save_state(
                 raise FileExistsError(f"{directory} is not empty: save into a new directory")
             model.config.save_pretrained(directory)
             save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
-            save_file(moments | _random_state(ranks.device), directory / "trainer.safetensors")
+            random = {RANDOM_CPU: torch.get_rng_state()}
+            if ranks.device.type == "cuda":
+                random[RANDOM_DEVICE] = torch.cuda.get_rng_state(ranks.device)
+            save_file(moments | random, directory / "trainer.safetensors")
             (directory / "trainer.json").write_text(json.dumps({"format": FORMAT, "version": version}) + "\n")
     finally:
         ranks.wait_for_all()  # even if the disk refuses a file: the other ranks would wait for ever
@@ -95,13 +98,6 @@ def load_state(directory: Path, *, model: PreTrainedModel, optimizer: torch.opti
     if random_device is not None and ranks.device.type == "cuda":
         torch.cuda.set_rng_state(random_device, ranks.device)
     return int(description["version"])
-
-
-def _random_state(device: torch.device) -> dict[str, Tensor]:
-    """torch's random state on the CPU, and on the device if that is a GPU."""
-    if device.type == "cuda":
-        return {RANDOM_CPU: torch.get_rng_state(), RANDOM_DEVICE: torch.cuda.get_rng_state(device)}
-    return {RANDOM_CPU: torch.get_rng_state()}
 
 
 def _optimizer_tensors(model: PreTrainedModel, optimizer: torch.optim.AdamW) -> dict[str, Tensor]:

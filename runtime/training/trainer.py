@@ -32,13 +32,12 @@ from runtime.training.model import (
     load_causal_lm,
     token_logprobs,
     trainable_parameters,
-    vocabulary_size,
 )
 from runtime.training.optim import adamw, learning_rate, scale_and_clip_gradients, set_learning_rate
 from runtime.training.ranks import Ranks, alone, gathered, shard_model
 from runtime.training.state import load_state, save_state, state_numpy
 from runtime.training.step_metrics import StepMetrics
-from runtime.training.totals import GroupSums, LossSums, step_metrics, total_over_ranks
+from runtime.training.totals import StepSums, added, no_sums, total_over_ranks
 
 
 class StepTrainer:
@@ -76,7 +75,7 @@ class StepTrainer:
 
         self.model = load_causal_lm(policy.model_name)
         check_context(self.model, policy.max_total_sequence_length)
-        self._vocabulary = vocabulary_size(self.model)
+        self._vocabulary = int(self.model.config.get_text_config().vocab_size)
         if policy.gradient_checkpointing:
             checkpoint_layers(self.model)
         if policy.train_last_layers is not None:
@@ -89,8 +88,7 @@ class StepTrainer:
             self._place(self.reference)
         self.optimizer = adamw((parameter for _, parameter in trainable_parameters(self.model)), optimizer)
 
-        self._loss_sums: LossSums
-        self._group_sums: GroupSums
+        self._sums: StepSums[Tensor]
         self._seconds: float
         self.discard()
 
@@ -107,7 +105,7 @@ class StepTrainer:
                 f"a chunk for version {version}, but the trainer is at version {self.version}: "
                 "finish or discard the step first, or load the checkpoint of that version"
             )
-        group_sums = _sum_groups(groups, version)
+        group_sums = _sum_groups(groups, version, self.ranks.device)
         sequences = training_sequences(
             groups,
             self.loss_config,
@@ -115,8 +113,8 @@ class StepTrainer:
             vocabulary=self._vocabulary,
         )
         for batch in self._as_many_as_any_rank(microbatches(sequences, self.policy_config.train_microbatch_tokens)):
-            self._loss_sums = self._loss_sums.plus(self._backward(batch.to(self.ranks.device)))
-        self._group_sums = self._group_sums.plus(group_sums)
+            self._sums = added(self._sums, self._backward(batch.to(self.ranks.device)))
+        self._sums = added(self._sums, group_sums)
         self._seconds += time.perf_counter() - started
 
     def finish_step(self) -> StepMetrics:
@@ -129,13 +127,14 @@ class StepTrainer:
         has moved then; `discard` drops the step.
         """
         started = time.perf_counter()
-        totals = total_over_ranks(self._loss_sums, self._group_sums, self.ranks)
+        totals = total_over_ranks(self._sums, self.ranks)
         if totals.groups == 0:
             raise RuntimeError(f"finish_step at version {self.version} without a group: accumulate one first")
+        tokens, sequences = round(totals.tokens), round(totals.sequences)
         divisor = normaliser(
             self.loss_config.aggregation,
-            tokens=totals.tokens,
-            sequences=totals.sequences,
+            tokens=tokens,
+            sequences=sequences,
             dr_grpo_length=self.loss_config.dr_grpo_length or self.policy_config.max_total_sequence_length,
         )
         lr = learning_rate(self.version, self.optimizer_config)
@@ -149,13 +148,30 @@ class StepTrainer:
             set_learning_rate(self.optimizer, lr)
             self.optimizer.step()
         self.version += 1
-        metrics = step_metrics(
-            totals,
+        trained = max(totals.tokens, 1)  # a step whose rollouts were all masked has zeros
+        metrics = StepMetrics(
             version=self.version,
-            loss_normaliser=divisor,
+            loss=totals.loss / max(divisor, 1),
             grad_norm=grad_norm,
             lr=lr,
-            has_reference=self.reference is not None,
+            kl=totals.kl / trained,
+            reference_kl=None if self.reference is None else totals.reference_kl / trained,
+            entropy=totals.entropy / trained,
+            clip_fraction=(totals.clipped_low + totals.clipped_high) / trained,
+            clip_fraction_low=totals.clipped_low / trained,
+            clip_fraction_high=totals.clipped_high / trained,
+            importance_weight_mean=totals.importance_weight / trained,
+            importance_weight_max=totals.importance_weight_max,
+            logprob_mismatch_mean=totals.mismatch / trained,
+            logprob_mismatch_max=totals.mismatch_max,
+            logprob_mismatch_share=totals.mismatched / trained,
+            tokens=tokens,
+            sequences=sequences,
+            masked_sequences=round(totals.rollouts) - sequences,
+            groups=round(totals.groups),
+            reward=totals.reward / totals.rollouts,
+            staleness_mean=totals.staleness / totals.groups,
+            staleness_max=round(totals.staleness_max),
             seconds=self._seconds + time.perf_counter() - started,
         )
         self.discard()
@@ -164,8 +180,7 @@ class StepTrainer:
     def discard(self) -> None:
         """Drop the accumulated gradient of an unfinished step. The weights and the version stay."""
         self.optimizer.zero_grad(set_to_none=True)
-        self._loss_sums = LossSums.zero(self.ranks.device)
-        self._group_sums = GroupSums()
+        self._sums = no_sums(self.ranks.device)
         self._seconds = 0.0
 
     def state_numpy(self, dtype: Literal["float32", "bfloat16"] = "float32") -> dict[str, Array]:
@@ -210,7 +225,7 @@ class StepTrainer:
         most = int(self.ranks.maximum(torch.tensor(len(batches), device=self.ranks.device)).item())
         return batches + [empty_microbatch()] * (most - len(batches))
 
-    def _backward(self, batch: Microbatch) -> LossSums:
+    def _backward(self, batch: Microbatch) -> StepSums[Tensor]:
         reference_logprobs: Tensor | None = None
         if self.reference is not None:
             with torch.no_grad(), self._autocast():
@@ -241,7 +256,7 @@ class StepTrainer:
         return torch.autocast(self.ranks.device.type, dtype=torch.bfloat16)
 
 
-def _sum_groups(groups: Sequence[RolloutGroup], version: int) -> GroupSums:
+def _sum_groups(groups: Sequence[RolloutGroup], version: int, device: torch.device) -> StepSums[Tensor]:
     for group in groups:
         if group.start_weight > version:
             raise ValueError(
@@ -249,10 +264,12 @@ def _sum_groups(groups: Sequence[RolloutGroup], version: int) -> GroupSums:
                 f"{version} that trains: its weights were synced before the step was reported"
             )
     staleness = [version - group.start_weight for group in groups]
-    return GroupSums(
-        groups=len(groups),
-        rollouts=sum(len(group.rollouts) for group in groups),
-        reward=sum(rollout.reward for group in groups for rollout in group.rollouts),
-        staleness=sum(staleness),
-        staleness_max=max(staleness, default=0),
-    )
+    sums = {
+        "groups": len(groups),
+        "rollouts": sum(len(group.rollouts) for group in groups),
+        "reward": sum(rollout.reward for group in groups for rollout in group.rollouts),
+        "staleness": sum(staleness),
+        "staleness_max": max(staleness, default=0),
+    }
+    as_tensors = {name: torch.tensor(value, dtype=torch.float64, device=device) for name, value in sums.items()}
+    return no_sums(device)._replace(**as_tensors)

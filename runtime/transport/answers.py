@@ -48,7 +48,6 @@ class AttemptFailed:
     kind: FailureKind
     error: str
     notice: str | None = None
-    """As in AttemptFinished."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,23 +58,6 @@ class Aborted:
 
 
 Answer = AttemptFinished | AttemptFailed | Aborted
-
-
-@dataclass(frozen=True, slots=True)
-class Unreadable:
-    """A group that the trainer could not read (S5)."""
-
-    prompt: int
-    error: str
-
-
-@dataclass(frozen=True, slots=True)
-class ChunkReport:
-    """The trainer's report of a chunk."""
-
-    unreadable: tuple[Unreadable, ...]
-    read_s: float
-    """Seconds that reading the groups took."""
 
 
 class WorkerLost(Exception):

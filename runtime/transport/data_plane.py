@@ -62,9 +62,6 @@ class GroupStore:
         for row in rows:
             self._groups.pop(row, None)
 
-    def held(self) -> int:
-        return len(self._groups)
-
 
 class ObjectStorePlane:
     """The backend with a GroupStore and Ray's object store."""

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-import ray
-
 from runtime.generation.engine import Weights
-from runtime.naming import worker_names
+from runtime.naming import this_host, worker_names
 from runtime.settings import CollectiveSyncConfig, Settings, gpus_everywhere
 from runtime.transport.answers import Fetched, Publication
 from runtime.transport.collective.meeting import Backend
@@ -40,7 +38,6 @@ class ObjectStoreSync:
         return Publication(version, dict(weights))
 
     async def fetch(self, publication: Publication) -> Fetched:
-        """Read-only arrays over the store's memory."""
         return Fetched(publication.payload, publication.version)
 
 
@@ -50,7 +47,7 @@ def make_publisher(settings: Settings) -> WeightPublisher:
     if isinstance(config, CollectiveSyncConfig):
         from runtime.transport.collective.sender import CollectiveSender
 
-        return CollectiveSender(worker_names(settings), config, collective_backend(settings, config), _this_host())
+        return CollectiveSender(worker_names(settings), config, collective_backend(settings, config), this_host())
     return ObjectStoreSync()
 
 
@@ -60,7 +57,7 @@ def make_fetcher(settings: Settings, worker: str) -> WeightFetcher:
     if isinstance(config, CollectiveSyncConfig):
         from runtime.transport.collective.receiver import CollectiveReceiver
 
-        return CollectiveReceiver(worker, config, collective_backend(settings, config), _this_host())
+        return CollectiveReceiver(worker, config, collective_backend(settings, config), this_host())
     return ObjectStoreSync()
 
 
@@ -69,9 +66,3 @@ def collective_backend(settings: Settings, config: CollectiveSyncConfig) -> Back
     if config.backend is not None:
         return config.backend
     return "nccl" if gpus_everywhere(settings) else "gloo"
-
-
-def _this_host() -> str:
-    """This machine's address as Ray knows it; on a private cluster the loopback."""
-    address: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
-    return address

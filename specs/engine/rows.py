@@ -78,7 +78,7 @@ class Column:
 
 
 class Added(NamedTuple):
-    """What became of rows that a set was given."""
+    """The places of rows that were given to a set, and which of them are new."""
 
     numbers: Numbers
     """The number of each."""

@@ -19,7 +19,7 @@ from runtime.cli.check.all_built_in import check_all
 from runtime.cli.check.ending import TOOL_FAILED, asking_apart, ending_at_signals, fail, saying_why_it_ends
 from runtime.cli.check.input import Given, load_given, read_given
 from runtime.cli.check.output import Outputs, refuse_outputs, save_story, write_reports
-from specs.check.cases import Case, ScopeName, cases_of, say_bounds
+from specs.check.cases import Case, ScopeName, cases_of, outside_code, say_bounds
 from specs.check.concrete import Concrete, Untold, concrete
 from specs.check.formats import check_values, sentence
 from specs.check.story import tell_story
@@ -35,7 +35,6 @@ class CheckCommand(TyperCommand):
     """A command whose wrong use exits with 1, since 2 means that a property is violated."""
 
     def make_context(self, *args: Any, **extra: Any) -> Any:
-        """The context; a usage error is shown and exits with that code."""
         try:
             return super().make_context(*args, **extra)
         except _USAGE_ERROR as error:
@@ -85,7 +84,7 @@ def check(
     """Prove that a configuration cannot hang, miscount, lose a prompt or train one twice, within stated bounds.
 
     The configuration is scaled down to a few small cases that keep what matters, and every state of those is explored,
-    whatever rollouts, trainer and crashes do, at any time.
+    with every answer of rollouts and trainer, and a crash at any time.
 
     Exit codes: 0 all properties hold, 2 one is violated, 3 a bound was hit before that could be told, 1 there is no
     verdict: the command, the configuration, the sampler or a property is refused, one of the two ended its process, or
@@ -103,7 +102,8 @@ def check(
                 "--property": own_property, "--no-setup-checks": not setup_checks,
                 **{f"--{name}": path for name, path in outputs._asdict().items()},
             }  # fmt: skip
-            _refuse_with_all([name for name, value in given_too.items() if value not in (None, [], False)])
+            if options := [name for name, value in given_too.items() if value not in (None, [], False)]:
+                fail(f"--all checks the matrix of configurations; it goes with no {', '.join(options)}")
             raise typer.Exit(check_all(scope, bounds, processes, as_json))
         given = read_given(config, sampler, sampler_option or [], own_property or [], check_setup=setup_checks)
 
@@ -113,12 +113,8 @@ def check(
             refuse_outputs(outputs, loaded.read)
             return EXIT[_Check(config, loaded, outputs, scope, bounds, processes, as_json, hangs).run()]
 
-        raise typer.Exit(asking_apart(given.outside, seconds, work) if given.outside else work(None))
-
-
-def _refuse_with_all(options: Sequence[str]) -> None:
-    if options:
-        fail(f"--all checks the matrix of configurations; it goes with no {', '.join(options)}")
+        outside = outside_code(given.config, given.properties)
+        raise typer.Exit(asking_apart(outside, seconds, work) if outside else work(None))
 
 
 def _printing(as_json: bool) -> AbstractContextManager[object]:
@@ -203,9 +199,8 @@ def _with_prompts(case: Case, result: Result) -> Concrete | str:
 def _print_verdict(checked: Checked, violations: Sequence[tuple[Case, Result]], with_prompts: Concrete | None) -> None:
     totals = f"{checked.states:,} states, {checked.transitions:,} transitions, {checked.seconds:.1f} s"
     if not violations:
-        within = {"holds": "for the bounds above, and for no others"}.get(
-            checked.verdict, "a bound was hit: no verdict"
-        )
+        holds = checked.verdict == "holds"
+        within = "for the bounds above, and for no others" if holds else "a bound was hit: no verdict"
         typer.echo(f"{checked.verdict}: {totals}; {within}")
         return
     case, result = violations[0]

@@ -62,11 +62,10 @@ def asking_apart(names: Mapping[str, str], seconds: float | None, work: Callable
     with tempfile.TemporaryDirectory() as folder:
         hangs = Hangs(Path(folder) / "word", seconds)
         hangs.word.touch()
-        return _asked_apart(names, hangs, work)
+        return _asked_apart(names, " or ".join(names.values()), hangs, work)
 
 
-def _asked_apart(names: Mapping[str, str], hangs: Hangs, work: Callable[[Hangs], int]) -> int:
-    who = " or ".join(names.values())
+def _asked_apart(names: Mapping[str, str], who: str, hangs: Hangs, work: Callable[[Hangs], int]) -> int:
 
     def blamed() -> int:
         with blaming(who):
@@ -122,7 +121,6 @@ def _reported(work: Callable[[], int]) -> int:
 
 
 def _how(code: int) -> str:
-    """How a process ended, from its code."""
     if code >= 0:
         return f"with exit code {code}"
     memory = ", or was killed from outside, perhaps because memory is short" if code == -signal.SIGKILL else ""

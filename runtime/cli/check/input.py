@@ -25,7 +25,6 @@ from fsm.rules.laws import laws_of
 from fsm.rules.sampler_calls import ask_label
 from fsm.samplers.protocol import labelling
 from runtime.settings import DEFAULT_RUN, Settings, read_document
-from specs.check.cases import outside_code
 from specs.check.scaling import ScaledOption
 from specs.check.user_properties import load_properties
 from specs.scenarios.file import ScenarioMistake, load_scenario
@@ -53,11 +52,6 @@ class Given(NamedTuple):
     """The user's own, as `module:name`."""
     kept: tuple[ScaledOption, ...] = ()
     """Options that are checked at another value than given, apart from scaling."""
-
-    @property
-    def outside(self) -> dict[str, str]:
-        """The user's code that the check runs, in words; empty if it runs none."""
-        return outside_code(self.config, self.properties)
 
 
 def read_given(
@@ -173,9 +167,10 @@ def _module_of(file: Path, given: str) -> str:
         if all(part.isidentifier() for part in from_here):
             folder, parts = Path.cwd(), from_here
     if not file.stem.isidentifier():
+        named = re.sub(r"\W", "_", file.stem)
         raise ConfigError(
             f"{given}: {file.stem} can't be a module's name; rename the file: letters, digits and _, and no "
-            f"digit first, as in {_as_name(file.stem)}.py"
+            f"digit first, as in {named if named.isidentifier() else f'sampler_{named}'}.py"
         )
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
@@ -192,13 +187,7 @@ def _module_of(file: Path, given: str) -> str:
     return ".".join(parts)
 
 
-def _as_name(text: str) -> str:
-    named = re.sub(r"\W", "_", text)
-    return named if named.isidentifier() else f"sampler_{named}"
-
-
 def _sampler_block(target: str, options: Sequence[str]) -> dict[str, Any]:
-    """The block of a custom sampler, from the command line."""
     target = _module_and_name("--sampler", target, "ClassName")
     given: dict[str, Any] = {}
     for option in options:

@@ -44,7 +44,7 @@ def refuse_outputs(outputs: Outputs, read: Sequence[Path]) -> None:
             scenario = outputs.save.with_suffix(".yaml")
             raise OutputRefused(
                 f"--save {outputs.save} would be the scenario and the test both; name the scenario, as in "
-                f"--save {scenario}: the test is written beside it, as {_test_of(outputs.save)}"
+                f"--save {scenario}: the test is written next to it, as {_test_of(outputs.save)}"
             )
         test = ("the test of --save", _test_of(outputs.save))
         _require_place(*test)

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from fsm.config.blocks import StallWatchdogConfig
 from fsm.effects import StartBackoff
 from fsm.events import BackoffOver, DeadEndReached, StallTimeout
 from runtime.control.event_loop import Control
-from runtime.control.ports import Recorder
+from runtime.control.run_recorder import RunRecorder
 
 
 async def watch(config: StallWatchdogConfig, progress_s: Callable[[], float], stalled: Callable[[float], None]) -> None:
@@ -34,41 +35,34 @@ async def watch(config: StallWatchdogConfig, progress_s: Callable[[], float], st
             await asyncio.sleep(config.interval_s or config.stall_timeout_s)
 
 
+@dataclass(slots=True)
 class ClockPump:
     """Turns time into events."""
 
-    def __init__(self, control: Control, recorder: Recorder, watchdog: StallWatchdogConfig) -> None:
-        self._control = control
-        self._recorder = recorder
-        self._watchdog = watchdog
-        self._at_dead_end = False
+    control: Control
+    recorder: RunRecorder
+    watchdog: StallWatchdogConfig
+    at_dead_end: bool = False
 
     def start_backoff(self, backoff: StartBackoff) -> None:
-        """Let the core retry the attempt after its delay."""
-
-        def over() -> None:
-            self._control.apply(BackoffOver(backoff.attempt))
-
-        self._control.later(backoff.delay_s, over)
+        self.control.later(backoff.delay_s, lambda: self.control.apply(BackoffOver(backoff.attempt)))
 
     def dead_end(self) -> None:
         """Stop the run at once, or report the dead end; only the first call counts, since a dead end stays one (W2)."""
-        if self._at_dead_end:
+        if self.at_dead_end:
             return
-        self._at_dead_end = True
-        if self._watchdog.on_deadlock == "stop":
-            self._control.later(0.0, self._stop)  # in another turn: the last event is still being applied
+        self.at_dead_end = True
+        if self.watchdog.on_deadlock == "stop":
+            # In another turn: the last event is still being applied.
+            self.control.later(0.0, lambda: self.control.apply(DeadEndReached()))
         else:
-            self._recorder.dead_end(self._control.core.explain_dead_end())
-
-    def _stop(self) -> None:
-        self._control.apply(DeadEndReached())
+            self.recorder.dead_end(self.control.core.explain_dead_end())
 
     def stalled(self, idle_s: float) -> None:
         """Stop the run, or report that it waits (W2). A dead end has been reported already."""
-        if self._at_dead_end:
+        if self.at_dead_end:
             return
-        if self._watchdog.stall_action == "abort":
-            self._control.apply(StallTimeout(idle_s))
+        if self.watchdog.stall_action == "abort":
+            self.control.apply(StallTimeout(idle_s))
         else:
-            self._recorder.stalled(idle_s, self._control.core.waits_for())
+            self.recorder.stalled(idle_s, self.control.core.waits_for())

@@ -5,27 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fsm.effects import (
-    AbortRollout,
-    ClearRows,
-    Completed,
-    Effect,
-    FinishStep,
-    StartBackoff,
-    StartRollout,
-    StepClosed,
-    Stopped,
-    SyncWeights,
-    TrainChunk,
-)
+from fsm import effects
 from fsm.errors import InvariantBroken
 from runtime.control.event_loop import Control
-from runtime.control.ports import Recorder
 from runtime.control.pumps.clock import ClockPump
 from runtime.control.pumps.generation import GenerationPump
 from runtime.control.pumps.rows import Rows
 from runtime.control.pumps.sync import SyncPump
 from runtime.control.pumps.training import TrainingPump
+from runtime.control.run_recorder import RunRecorder
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,31 +26,31 @@ class Pumps:
     sync: SyncPump
     clock: ClockPump
     rows: Rows
-    recorder: Recorder
+    recorder: RunRecorder
 
-    def carry_out(self, effects: Sequence[Effect]) -> None:
+    def carry_out(self, made: Sequence[effects.Effect]) -> None:
         """In the order given, except that rollouts to abort or start are gathered: a worker takes them in one call."""
-        starts: list[StartRollout] = []
-        aborts: list[AbortRollout] = []
-        for effect in effects:
+        starts: list[effects.StartRollout] = []
+        aborts: list[effects.AbortRollout] = []
+        for effect in made:
             match effect:
-                case StartRollout():
+                case effects.StartRollout():
                     starts.append(effect)
-                case AbortRollout():
+                case effects.AbortRollout():
                     aborts.append(effect)
-                case TrainChunk():
+                case effects.TrainChunk():
                     self.training.train_chunk(effect)
-                case FinishStep():
+                case effects.FinishStep():
                     self.training.finish_step(effect)
-                case SyncWeights():
+                case effects.SyncWeights():
                     self.sync.sync_weights(effect)
-                case ClearRows():
+                case effects.ClearRows():
                     self.rows.clear_rows(effect)
-                case StartBackoff():
+                case effects.StartBackoff():
                     self.clock.start_backoff(effect)
-                case StepClosed():
+                case effects.StepClosed():
                     self.recorder.closed(effect)
-                case Completed() | Stopped():
+                case effects.Completed() | effects.Stopped():
                     pass  # Control has ended the run
                 case _:
                     raise InvariantBroken(f"no pump carries out {effect}")
@@ -70,7 +58,3 @@ class Pumps:
             self.generation.abort_rollouts(aborts)
         if starts and not self.control.over:
             self.generation.start_rollouts(starts)
-
-    def dead_end(self) -> None:
-        """The core can never continue."""
-        self.clock.dead_end()

@@ -18,18 +18,19 @@ from functools import partial
 from fsm.effects import AbortRollout, StartRollout
 from fsm.errors import InvariantBroken
 from fsm.events import Attempt, FailureKind, GroupFailed, GroupFinished, GroupRecord
+from runtime.actors.fleet import Fleet
 from runtime.control.event_loop import Control
-from runtime.control.ports import FleetPort, Recorder
 from runtime.control.pumps.rows import Rows
+from runtime.control.run_recorder import RunRecorder
 from runtime.trace.notes import AttemptsPlaced
-from runtime.transport.answers import Aborted, Answer, AttemptFailed, AttemptFinished, Order, WorkerLost
+from runtime.transport.answers import Aborted, Answer, AttemptFinished, Order, WorkerLost
 
 
 class GenerationPump:
     """Spreads rollouts over the workers, and takes their answers."""
 
     def __init__(
-        self, control: Control, fleet: FleetPort, rows: Rows, recorder: Recorder, rollout_timeout_s: float | None
+        self, control: Control, fleet: Fleet, rows: Rows, recorder: RunRecorder, rollout_timeout_s: float | None
     ) -> None:
         self._control = control
         self._fleet = fleet
@@ -125,16 +126,14 @@ class GenerationPump:
         self._soon()
 
     def _take(self, answer: Answer) -> None:
-        match answer:
-            case AttemptFinished(notice=str(notice)) | AttemptFailed(notice=str(notice)):
-                self._recorder.said(notice)
-        match answer:
-            case AttemptFinished():
-                self._finish(answer)
-            case AttemptFailed(attempt, kind, error):
-                self._control.apply(GroupFailed(attempt, kind, error))
-            case Aborted():
-                pass  # the core has already counted it aborted, or failed at its deadline
+        if isinstance(answer, Aborted):
+            return  # the core has already counted it aborted, or failed at its deadline
+        if answer.notice is not None:
+            self._recorder.said(answer.notice)
+        if isinstance(answer, AttemptFinished):
+            self._finish(answer)
+        else:
+            self._control.apply(GroupFailed(answer.attempt, answer.kind, answer.error))
 
     def _finish(self, answer: AttemptFinished) -> None:
         """Keep the row before applying the event, which may select or evict the group at once."""

@@ -12,73 +12,61 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from fsm.effects import SyncWeights
 from fsm.events import SyncFinished
 from fsm.snapshot import Json, snapshot
+from runtime.actors.fleet import Fleet
+from runtime.actors.trainer_group import TrainerGroup
 from runtime.checkpoints.checkpoint import prompts_with_data
 from runtime.control.event_loop import Control
-from runtime.control.ports import FleetPort, Recorder, TrainerPort
 from runtime.control.pumps.rows import Rows
+from runtime.control.run_recorder import RunRecorder
 from runtime.files import FileNotWritten
 from runtime.groups import Evaluation
 from runtime.trace.notes import CallBegan, CallEnded
 
 
+@dataclass(slots=True)
 class SyncPump:
-    """Syncs weights, and between two steps validates and saves checkpoints.
+    """Syncs weights, and between two steps validates and saves checkpoints."""
 
-    `validation_every` and `checkpoint_every` are in steps, None for never.
-    """
-
-    def __init__(
-        self,
-        control: Control,
-        trainer: TrainerPort,
-        fleet: FleetPort,
-        rows: Rows,
-        recorder: Recorder,
-        *,
-        validation_every: int | None,
-        checkpoint_every: int | None,
-        checkpoints: Path,
-        keep: int,
-    ) -> None:
-        self._control = control
-        self._trainer = trainer
-        self._fleet = fleet
-        self._rows = rows
-        self._recorder = recorder
-        self._validation_every = validation_every
-        self._checkpoint_every = checkpoint_every
-        self._checkpoints = checkpoints
-        self._keep = keep
-        self.longest_save_s = 0.0
-        """The longest time that a checkpoint has taken, in seconds."""
+    control: Control
+    trainer: TrainerGroup
+    fleet: Fleet
+    rows: Rows
+    recorder: RunRecorder
+    validation_every: int | None
+    """In steps, like the next; None: never."""
+    checkpoint_every: int | None
+    checkpoints: Path
+    keep: int
+    longest_save_s: float = 0.0
+    """The longest time that a checkpoint has taken, in seconds."""
 
     def sync_weights(self, sync: SyncWeights) -> None:
-        """Have every generation worker load the version."""
-        self._control.spawn(self._sync(sync.version), f"sync of version {sync.version}")
+        self.control.spawn(self._sync(sync.version), f"sync of version {sync.version}")
 
     async def _sync(self, version: int) -> None:
-        if self._checkpoint_every and version % self._checkpoint_every == 0:
+        if self.checkpoint_every and version % self.checkpoint_every == 0:
             # Now, since the trainer is at rest, and would publish after it anyway.
             try:
                 await self.checkpoint()
             except FileNotWritten as error:
-                kept = f"{error.kept}; the run continues, and tries again in {self._checkpoint_every} steps"
-                self._recorder.not_written(FileNotWritten(error.path, error.reason, kept))
+                kept = f"{error.kept}; the run continues, and tries again in {self.checkpoint_every} steps"
+                self.recorder.not_written(FileNotWritten(error.path, error.reason, kept))
         with self._recorded("publish", version):
-            published = await self._trainer.publish(version)
+            published = await self.trainer.publish(version)
         with self._recorded("load", version):
-            await self._fleet.load(published)
-        if self._control.apply(SyncFinished(version)):
-            self._recorder.synced(version)
-        if not self._control.over and self._validation_every and version % self._validation_every == 0:
+            await self.fleet.load(published)
+        if self.control.apply(SyncFinished(version)):
+            self.recorder.synced(version)
+        if not self.control.over and self.validation_every and version % self.validation_every == 0:
             with self._recorded("evaluate", version):
-                evaluation = await self._fleet.evaluate(f"validation-{version}", self._control.progressed)
-            self._recorder.evaluated(version, evaluation)
+                evaluation = await self.fleet.evaluate(f"validation-{version}", self.control.progressed)
+            self.recorder.evaluated(version, evaluation)
 
     async def checkpoint(self, control: Json | None = None) -> None:
         """Save the run as it is now, which must be between two optimizer steps; or as `control`, an earlier snapshot.
@@ -86,30 +74,30 @@ class SyncPump:
         The snapshot is taken before anything is waited for; its rows are held until they are written.
         Raises FileNotWritten: earlier checkpoints stay.
         """
-        control = snapshot(self._control.core) if control is None else control
-        rows = self._rows.of(prompts_with_data(control))
+        control = snapshot(self.control.core) if control is None else control
+        rows = self.rows.of(prompts_with_data(control))
         step = control["state"]["trainer"][1]
         began_s = asyncio.get_running_loop().time()
         with self._recorded("checkpoint", step):
-            path = await self._trainer.checkpoint(self._checkpoints, control, rows, self._keep)
+            path = await self.trainer.checkpoint(self.checkpoints, control, rows, self.keep)
         self.longest_save_s = max(self.longest_save_s, asyncio.get_running_loop().time() - began_s)
-        self._recorder.checkpointed(step, path)
+        self.recorder.checkpointed(step, path)
 
     async def measure(self, label: str, progressed: Callable[[], None]) -> Evaluation:
         """Held-out accuracy of the core's version, while no step is taken; calls `progressed` after each part.
 
         A sync that a stop has cut short is completed first, or an older version would be measured.
         """
-        await self._fleet.load(await self._trainer.publish(self._control.core.state.trainer.version))
-        return await self._fleet.evaluate(label, progressed)
+        await self.fleet.load(await self.trainer.publish(self.control.core.state.trainer.version))
+        return await self.fleet.evaluate(label, progressed)
 
     @contextmanager
     def _recorded(self, call: str, number: int) -> Iterator[None]:
         """Note a call's begin and end. A file that the disk refuses ends a call too: the run continues."""
-        self._recorder.note(CallBegan(call, number))
+        self.recorder.note(CallBegan(call, number))
         try:
             yield
         except FileNotWritten:
-            self._recorder.note(CallEnded(call, number))
+            self.recorder.note(CallEnded(call, number))
             raise
-        self._recorder.note(CallEnded(call, number))
+        self.recorder.note(CallEnded(call, number))

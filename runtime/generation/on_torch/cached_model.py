@@ -158,10 +158,7 @@ class CachedModel:
         self._dtype = parameter.dtype
 
     def prefill(self, prompts: Sequence[npt.NDArray[np.int32]], copies: Sequence[int], first_row: int) -> None:
-        """Read all but the last token of each prompt once, into `copies` rows each, from `first_row` on.
-
-        The cache must have room (`RowCache.reserve`).
-        """
+        """Read all but the last token of each prompt once, into `copies` reserved rows each, from `first_row` on."""
         width = max(len(prompt) for prompt in prompts) - 1
         if width == 0:
             return

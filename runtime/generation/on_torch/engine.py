@@ -92,14 +92,10 @@ class TorchEngine:
 
     @property
     def has_work(self) -> bool:
-        """Whether any request is in flight."""
         return bool(self._groups)
 
     def submit(self, requests: Sequence[GroupRequest]) -> None:
-        """Queue requests. With batching `whole` they are decoded together, without any others.
-
-        Raises PromptTooLong or RequestRefused, and then queues none of them.
-        """
+        """Queue requests, or raise and queue none. With batching `whole` they are decoded together, without others."""
         check_requests(requests, self._config, self._groups)
         for request in requests:
             group = _Group(request, self._submissions, self._version)
@@ -129,10 +125,7 @@ class TorchEngine:
         return aborted
 
     def load_weights(self, weights: Weights, version: int) -> int:
-        """Replace the weights and return `version`. Requests in flight keep their tokens and their cache.
-
-        Raises WeightsMismatch, and then loads nothing.
-        """
+        """Requests in flight keep their tokens and their cache."""
         reason = mismatch(self._policy.model, weights)
         if reason is not None:
             raise WeightsMismatch.because(reason, version=version, kept=self._version)
@@ -141,7 +134,6 @@ class TorchEngine:
         return version
 
     def health(self) -> EngineHealth:
-        """Counters since the engine started."""
         return EngineHealth(
             version=self._version,
             active_sequences=len(self._rows),
@@ -260,9 +252,7 @@ class TorchEngine:
         del self._rows[left:]
 
 
-def load_torch_engine(
-    model_directory: Path, config: GenerationConfig, *, stop_token_ids: Sequence[int], version: int = 0
-) -> TorchEngine:
+def load_torch_engine(model_directory: Path, config: GenerationConfig, *, stop_token_ids: Sequence[int]) -> TorchEngine:
     """The engine for a Hugging Face model directory. Sets torch's number of threads for this process.
 
     Raises the errors of TorchEngine, and transformers' OSError for a directory that is not a model.
@@ -276,4 +266,4 @@ def load_torch_engine(
     )
     module: torch.nn.Module = model  # transformers wraps `to` in a way that type checkers cannot follow
     module.to(config.engine.device)
-    return TorchEngine(model, config, stop_token_ids=stop_token_ids, version=version)
+    return TorchEngine(model, config, stop_token_ids=stop_token_ids)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Self
 
 from runtime.generation.engine import (
@@ -40,9 +39,7 @@ class EngineLoop:
         self._task = asyncio.create_task(self._run(), name="generation")
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         assert self._task is not None
         if self._task.done():
             self._task.result()  # it ends by itself only with an error; its callers have it, the owner gets it here

@@ -24,7 +24,6 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -46,14 +45,7 @@ from runtime.generation.engine import (
     WeightsMismatch,
     check_requests,
 )
-from runtime.generation.on_vllm.setup import (
-    check_measurable,
-    check_vllm_installed,
-    engine_args,
-    logprobs_mode,
-    sampling_params,
-    set_environment,
-)
+from runtime.generation.on_vllm import setup
 from runtime.models.directory import UnsupportedModel
 from runtime.models.weights import as_in_files, mismatch, model_without_memory
 
@@ -73,7 +65,6 @@ class _InFlight:
     """A request in vLLM. `task` waits for vLLM, the caller awaits `future`."""
 
     request: GroupRequest
-    start_weight: int
     future: asyncio.Future[GeneratedGroup]
     task: asyncio.Task[GeneratedGroup]
 
@@ -81,23 +72,21 @@ class _InFlight:
 class VllmEngine:
     """`Engine` over vLLM. Enter it (`async with`) to start vLLM; leaving it aborts requests in flight and ends vLLM."""
 
-    def __init__(
-        self, model_directory: Path, config: GenerationConfig, *, stop_token_ids: Sequence[int], version: int = 0
-    ):
+    def __init__(self, model_directory: Path, config: GenerationConfig, *, stop_token_ids: Sequence[int]):
         """Raises VllmMissing, or RequestRefused if `config` names another engine or sampling that vLLM cannot measure.
 
         stop_token_ids: the model's own (`text.model_stop_tokens`); those of `config` are added.
         """
         if not isinstance(config.engine, VllmEngineConfig):
             raise RequestRefused(f"generation.engine.name is {config.engine.name!r}; VllmEngine needs 'vllm'")
-        check_vllm_installed()
+        setup.check_vllm_installed()
         self._directory = model_directory
         self._config = config
         self._engine_config = config.engine
         self._stop = tuple(sorted(frozenset(stop_token_ids) | frozenset(config.stop_token_ids)))
-        self._logprobs_mode = logprobs_mode(config)
+        self._logprobs_mode = setup.logprobs_mode(config)
         self._reference = model_without_memory(model_directory)
-        self._version = version
+        self._version = 0
         self._loads = 0
         self._in_flight: dict[str, _InFlight] = {}
         self._generated_tokens = 0
@@ -110,11 +99,11 @@ class VllmEngine:
 
         Raises UnsupportedModel if vLLM refuses the model, or computes something else after reloading it.
         """
-        set_environment(self._engine_config)
+        setup.set_environment(self._engine_config)
         from vllm.v1.engine.async_llm import AsyncLLM
 
         try:
-            args = engine_args(self._directory, self._config, self._engine_config)
+            args = setup.engine_args(self._directory, self._config, self._engine_config)
             settings = args.create_engine_config()
         except ValueError as error:
             raise UnsupportedModel(f"vLLM refuses {self._directory} as configured: {error}") from error
@@ -130,9 +119,7 @@ class VllmEngine:
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         tasks = [entry.task for entry in self._in_flight.values()]
         for request_id in tuple(self._in_flight):
             self.abort(request_id)
@@ -148,7 +135,7 @@ class VllmEngine:
         """Sibling k of a request draws with seed + k."""
         check_requests(requests, self._config, self._in_flight)
         for request in requests:
-            check_measurable(request, self._logprobs_mode)
+            setup.check_measurable(request, self._logprobs_mode)
         return [self._start(request) for request in requests]
 
     def abort(self, request_id: str) -> bool:
@@ -193,7 +180,7 @@ class VllmEngine:
 
     def _start(self, request: GroupRequest) -> asyncio.Future[GeneratedGroup]:
         task = asyncio.create_task(self._generate(request, self._version), name=f"vllm {request.request_id}")
-        entry = _InFlight(request, self._version, asyncio.get_running_loop().create_future(), task)
+        entry = _InFlight(request, asyncio.get_running_loop().create_future(), task)
         if not self._in_flight:
             self._busy_since = time.perf_counter()
         self._in_flight[request.request_id] = entry
@@ -203,7 +190,7 @@ class VllmEngine:
     async def _generate(self, request: GroupRequest, start_weight: int) -> GeneratedGroup:
         prompt = {"prompt_token_ids": request.prompt_token_ids.tolist(), "cache_salt": str(self._loads)}
         output: RequestOutput
-        async for output in self._llm.generate(prompt, sampling_params(request, self._stop), request.request_id):
+        async for output in self._llm.generate(prompt, setup.sampling_params(request, self._stop), request.request_id):
             return _group(request, start_weight, output.outputs, self._stop)  # the one output has the whole group
         raise GenerationAborted(request.request_id)
 

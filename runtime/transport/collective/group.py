@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -59,28 +59,28 @@ class PostBox:
             return None
 
 
+class Link(NamedTuple):
+    """How a process connects."""
+
+    backend: Backend
+    host: str
+    """This machine's address, where gloo listens."""
+    timeout_s: float
+    """For connecting, and for one broadcast."""
+
+
 class ProcessGroup:
     """Connected processes, of which rank 0 sends."""
 
-    def __init__(
-        self,
-        store: Store,
-        number: int,
-        rank: int,
-        members: Sequence[str],
-        *,
-        backend: Backend,
-        host: str,
-        timeout_s: float,
-    ) -> None:
+    def __init__(self, store: Store, number: int, rank: int, members: Sequence[str], link: Link) -> None:
         """Connect. Every member must do so within the timeout.
 
         All members first wait for each other in the store. So WeightSyncFailed names a member that died after it
         joined, for which the backends would only hang (NCCL without a timeout).
         """
         self._rank = rank
-        self._backend = backend
-        self._timeout = timedelta(seconds=timeout_s)
+        self._backend = link.backend
+        self._timeout = timedelta(seconds=link.timeout_s)
         meeting = PrefixStore(f"group/{number}", store)
         keys = [f"here/{place}" for place in range(len(members))]
         meeting.set(keys[rank], "")
@@ -90,9 +90,9 @@ class ProcessGroup:
             absent = [member for member, key in zip(members, keys, strict=True) if not meeting.check([key])]
             raise WeightSyncFailed(
                 f"{', '.join(absent) or 'a member'} joined and did not connect to "
-                f"{', '.join(members)} within {timeout_s:g} s (weight_sync.transfer_timeout_s)"
+                f"{', '.join(members)} within {link.timeout_s:g} s (weight_sync.transfer_timeout_s)"
             ) from error
-        self._processes = _processes(meeting, rank, len(members), backend, host, self._timeout)
+        self._processes = _processes(meeting, rank, len(members), link, self._timeout)
 
     def broadcast(self, buffer: Tensor) -> None:
         """Send the bytes, or receive them. Raises RuntimeError if a member is lost or the timeout expires."""
@@ -106,16 +106,15 @@ class ProcessGroup:
                 self._processes.broadcast(piece, 0).wait(self._timeout)
 
     def close(self) -> None:
-        """Leave the group, without waiting for the others."""
         if self._backend == "nccl":
             self._processes.abort()  # shutdown would wait for the others
         else:
             self._processes.shutdown()
 
 
-def _processes(store: Store, rank: int, size: int, backend: Backend, host: str, timeout: timedelta) -> Any:
+def _processes(store: Store, rank: int, size: int, link: Link, timeout: timedelta) -> Any:
     """torch's group. Any: torch's stubs lack the collectives and gloo's options."""
-    if backend == "nccl":
+    if link.backend == "nccl":
         if not dist.is_nccl_available():
             raise WeightSyncFailed(
                 "this build of torch has no NCCL: install one for CUDA, or set weight_sync.backend: gloo"
@@ -125,6 +124,7 @@ def _processes(store: Store, rank: int, size: int, backend: Backend, host: str, 
         return dist.ProcessGroupNCCL(store, rank, size, nccl)
     kind: Any = dist.ProcessGroupGloo
     gloo = kind._Options()
-    gloo._devices = [kind.create_device(hostname=host)]  # gloo would look up the machine's name, which may not resolve
+    # Without an address, gloo would look up the machine's name, which may not resolve.
+    gloo._devices = [kind.create_device(hostname=link.host)]
     gloo._timeout = timeout
     return kind(store, rank, size, gloo)

@@ -22,24 +22,9 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]  # torch's 
 from runtime.generation.engine import Weights
 from runtime.settings import CollectiveSyncConfig
 from runtime.transport.answers import Publication
+from runtime.transport.collective import meeting
 from runtime.transport.collective.bundle import Bytes, Manifest, copy_in, manifest_of
-from runtime.transport.collective.group import PostBox, ProcessGroup, open_store
-from runtime.transport.collective.meeting import (
-    MANIFEST,
-    TRAINER_QUEUE,
-    Backend,
-    Got,
-    Invite,
-    Join,
-    Letter,
-    MeetingPoint,
-    Refuse,
-    Stop,
-    TransferFailed,
-    WeightSyncFailed,
-    queue_of,
-    write,
-)
+from runtime.transport.collective.group import Link, PostBox, ProcessGroup, open_store
 
 _IDLE_S = 20 * 86400.0
 """How long one wait for a letter lasts while no worker waits; torch counts milliseconds in 32 bits."""
@@ -50,16 +35,14 @@ _BROKEN_ROUNDS = 3
 class CollectiveSender:
     """Sends to the workers in `seats`, each of which may be restarted at any time."""
 
-    def __init__(self, seats: Sequence[str], config: CollectiveSyncConfig, backend: Backend, host: str) -> None:
+    def __init__(self, seats: Sequence[str], config: CollectiveSyncConfig, backend: meeting.Backend, host: str) -> None:
         """`host` is this machine's address, where store and gloo listen. Opens nothing yet."""
         self._seats = tuple(seats)
         self._config = config
-        self._backend = backend
-        self._host = host
+        self._link = Link(backend, host, config.transfer_timeout_s)
         self._store: TCPStore | None = None
         self._thread: Thread | None = None
         self._failure: Exception | None = None
-        """The error that ended the thread."""
 
         self._sending = Lock()
         """Held during a round, and while the copy is replaced."""
@@ -86,14 +69,14 @@ class CollectiveSender:
         Raises WeightSyncFailed if the thread has ended.
         """
         if self._store is None:
-            self._store = open_store(self._host)
+            self._store = open_store(self._link.host)
             self._manifest = manifest_of(weights)
             self._buffer = np.zeros(self._manifest.size, dtype=np.uint8)
-            self._store.set(MANIFEST, self._manifest.as_json())
-        place = MeetingPoint(self._host, self._store.port)
+            self._store.set(meeting.MANIFEST, self._manifest.as_json())
+        place = meeting.MeetingPoint(self._link.host, self._store.port)
         with self._sending:
             if self._failure is not None:
-                raise WeightSyncFailed(f"weights cannot be sent any more: {self._failure}") from self._failure
+                raise meeting.WeightSyncFailed(f"weights cannot be sent any more: {self._failure}") from self._failure
             copy_in(weights, self._manifest, self._buffer)
             self._version = version
             self._served.clear()
@@ -105,10 +88,10 @@ class CollectiveSender:
     def close(self) -> None:
         """End the thread and leave the group. Not needed before the process ends."""
         if self._thread is not None and self._store is not None:
-            self._store.queue_push(TRAINER_QUEUE, write(Stop()))
+            self._store.queue_push(meeting.TRAINER_QUEUE, meeting.write(meeting.Stop()))
             self._thread.join()
 
-    def _run(self, place: MeetingPoint) -> None:
+    def _run(self, place: meeting.MeetingPoint) -> None:
         box = PostBox(place, self._config.transfer_timeout_s)
         try:
             self._serve(box)
@@ -120,11 +103,10 @@ class CollectiveSender:
             self._drop_group()
 
     def _serve(self, box: PostBox) -> None:
-        """Serve rounds until Stop."""
         deadline_s: float | None = None  # of the waiting workers for the others to join
         while not self._stopping:
             left_s = _IDLE_S if deadline_s is None else max(0.0, deadline_s - time.monotonic())
-            self._note(box.take(TRAINER_QUEUE, left_s))
+            self._note(box.take(meeting.TRAINER_QUEUE, left_s))
             while self._waiting and not self._missing:
                 if len(self._broken) == _BROKEN_ROUNDS:
                     self._refuse(box, self._what_broke())
@@ -145,11 +127,11 @@ class CollectiveSender:
         """Seats whose worker neither has the version nor waits for it."""
         return [seat for seat in self._seats if seat not in self._served and seat not in self._waiting]
 
-    def _note(self, letter: Letter | None) -> None:
+    def _note(self, letter: meeting.Letter | None) -> None:
         """A worker that joins replaces an earlier one in its seat, which is dead."""
-        if isinstance(letter, Join):
+        if isinstance(letter, meeting.Join):
             self._waiting[letter.seat] = letter.life
-        elif isinstance(letter, Stop):
+        elif isinstance(letter, meeting.Stop):
             self._stopping = True
 
     def _round(self, box: PostBox) -> None:
@@ -162,7 +144,7 @@ class CollectiveSender:
             self._groups += 1
         members = ("trainer", *lives)
         for rank, life in enumerate(lives.values(), start=1):
-            box.send(queue_of(life), Invite(self._rounds, self._version, self._groups, rank, members))
+            box.send(meeting.queue_of(life), meeting.Invite(self._rounds, self._version, self._groups, rank, members))
         errors: list[str] = []
         try:
             self._broadcast(box, members, lives)
@@ -180,15 +162,7 @@ class CollectiveSender:
 
     def _broadcast(self, box: PostBox, members: Sequence[str], lives: Mapping[str, str]) -> None:
         if self._group is None:
-            self._group = ProcessGroup(
-                box.store,
-                self._groups,
-                0,
-                members,
-                backend=self._backend,
-                host=self._host,
-                timeout_s=self._config.transfer_timeout_s,
-            )
+            self._group = ProcessGroup(box.store, self._groups, 0, members, self._link)
             self._group_lives = tuple(lives.values())
         self._group.broadcast(torch.from_numpy(self._buffer))
 
@@ -203,15 +177,15 @@ class CollectiveSender:
         restarted: set[str] = set()
         deadline_s = time.monotonic() + self._config.transfer_timeout_s
         while served | failed | restarted != lives.keys() and (left_s := deadline_s - time.monotonic()) > 0:
-            letter = box.take(TRAINER_QUEUE, left_s)
+            letter = box.take(meeting.TRAINER_QUEUE, left_s)
             self._note(letter)
             match letter:
-                case Got(life, number) if number == self._rounds:
+                case meeting.Got(life, number) if number == self._rounds:
                     served.add(seat_of[life])
-                case TransferFailed(life, number, error) if number == self._rounds:
+                case meeting.TransferFailed(life, number, error) if number == self._rounds:
                     failed.add(seat_of[life])
                     errors.append(f"{seat_of[life]}: {error}")
-                case Join(seat, life) if seat in lives and life != lives[seat] and seat not in served:
+                case meeting.Join(seat, life) if seat in lives and life != lives[seat] and seat not in served:
                     restarted.add(seat)
         return served, restarted
 
@@ -232,7 +206,7 @@ class CollectiveSender:
     def _refuse(self, box: PostBox, error: str) -> None:
         """Tell all waiting workers why no round follows."""
         for life in self._waiting.values():
-            box.send(queue_of(life), Refuse(error))
+            box.send(meeting.queue_of(life), meeting.Refuse(error))
         self._waiting = {}
 
     def _drop_group(self) -> None:

@@ -90,8 +90,8 @@ class QueueClient:
             return [*together]
         if len(keys) == 1:
             return [together]
-        alone = self._submit(self._get_each(keys)).result()
-        return [found if isinstance(found, str) else found[0] for found in alone]
+        alone = [self._submit(self._get([key])) for key in keys]
+        return [found if isinstance(found, str) else found[0] for found in (each.result() for each in alone)]
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete groups, ignoring unknown keys. Raises TransferQueue's errors."""
@@ -122,10 +122,8 @@ class QueueClient:
         try:
             return await self._limited(self._read(keys))
         except Exception as error:
-            return f"TransferQueue cannot give {_some(keys)}: {type(error).__name__}: {error}"
-
-    async def _get_each(self, keys: Sequence[str]) -> list[list[PackedGroup] | str]:
-        return await asyncio.gather(*(self._get([key]) for key in keys))
+            asked = f"key {keys[0]}" if len(keys) == 1 else f"{len(keys)} keys"
+            return f"TransferQueue cannot give {asked}: {type(error).__name__}: {error}"
 
     async def _read(self, keys: Sequence[str]) -> list[PackedGroup]:
         metadata = await self._client.async_kv_retrieve_meta(list(keys), _PARTITION)
@@ -173,7 +171,3 @@ def _array(tensor: torch.Tensor) -> Any:
     array = tensor.numpy()
     array.flags.writeable = False
     return array
-
-
-def _some(keys: Sequence[str]) -> str:
-    return f"key {keys[0]}" if len(keys) == 1 else f"{len(keys)} keys"

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from fsm.snapshot import restore
 from runtime.checkpoints import checkpoint
 from runtime.checkpoints.checkpoint import (
+    TRAINER,
     CheckpointRefused,
     CheckpointTorn,
     list_checkpoints,
@@ -68,7 +69,7 @@ def assert_is(loaded: checkpoint.Checkpoint | None, world: World) -> None:
     assert loaded.origin == ORIGIN
     assert loaded.groups.keys() == set(prompts_with_data(world))
     assert all(same_group(group, group_of(prompt, seed=step)) for prompt, group in loaded.groups.items())
-    assert (loaded.trainer_dir / "model.safetensors").read_bytes() == random.Random(step).randbytes(500)
+    assert (loaded.path / TRAINER / "model.safetensors").read_bytes() == random.Random(step).randbytes(500)
 
 
 def test_what_is_saved_comes_back_in_every_part(tmp_path: Path, worlds: dict[int, World]) -> None:

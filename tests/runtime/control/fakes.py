@@ -14,7 +14,7 @@ from fsm.config.parse import parse_config
 from fsm.config.setup import set_up
 from fsm.core import AppliedEvent, Core
 from fsm.effects import StepClosed
-from fsm.events import Attempt, FailureKind
+from fsm.events import Attempt, ClaimUnreadable, FailureKind
 from runtime.control.event_loop import Control
 from runtime.control.pumps.clock import ClockPump
 from runtime.control.pumps.effects import Pumps
@@ -31,11 +31,9 @@ from runtime.transport.answers import (
     Answer,
     AttemptFailed,
     AttemptFinished,
-    ChunkReport,
     Order,
     Published,
     Row,
-    Unreadable,
     WorkerLost,
 )
 
@@ -167,15 +165,16 @@ class FakeTrainer:
         self.full_disk: set[int] = set()
         """Steps whose checkpoint the disk refuses."""
 
-    async def accumulate(self, step: int, rows: Sequence[tuple[int, Row]], unneeded: Sequence[Row]) -> ChunkReport:
+    async def accumulate(
+        self, step: int, rows: Sequence[tuple[int, Row]], unneeded: Sequence[Row]
+    ) -> tuple[ClaimUnreadable, ...]:
         await asyncio.sleep(0)
         self.deleted += unneeded
         if step == self.fails_at:
             raise RuntimeError(f"the trainer fails at step {step}")
         self.chunks.append((step, [prompt for prompt, _ in rows]))
         self.rows += [row for _, row in rows]
-        lost = tuple(Unreadable(prompt, "gone") for prompt, _ in rows if prompt in self.unreadable)
-        return ChunkReport(lost, 0.0)
+        return tuple(ClaimUnreadable(prompt, "gone") for prompt, _ in rows if prompt in self.unreadable)
 
     async def finish_step(self, step: int) -> StepMetrics:
         await asyncio.sleep(0)
@@ -335,4 +334,4 @@ class Run:
 
     async def go(self, limit_s: float = 10.0) -> None:
         """Run to the end; a run that hangs fails."""
-        await asyncio.wait_for(self.control.run(self.pumps), limit_s)
+        await asyncio.wait_for(self.control.run(self.pumps.carry_out, self.pumps.clock.dead_end), limit_s)

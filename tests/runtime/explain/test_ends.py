@@ -92,12 +92,12 @@ def test_every_reader_of_a_trace_tells_the_same_outcome(
 @pytest.mark.parametrize("status", ["stopped", "failed", "interrupted"])
 def test_what_resume_goes_on_from_is_looked_up_in_the_directory(status: Status, tmp_path: Path) -> None:
     path = ended_run(tmp_path, status, checkpoint=tmp_path / "checkpoints" / "checkpoint-000001-step-00000001")
-    nothing = f"there is no whole checkpoint in {tmp_path}/checkpoints, so --resume has nothing to go on from"
+    nothing = f"there is no whole checkpoint in {tmp_path}/checkpoints, so --resume has nothing to continue from"
     assert nothing in told("explain", str(path))[1]
     assert json.loads(told("explain", str(path), "--json")[1])["resumes_from"] is None
     folder = checkpointed(tmp_path, "checkpoint-000001-step-00000005", "checkpoint-000002-step-00000003", ".tmp-x")
     newest = folder / "checkpoint-000002-step-00000003"
-    assert f"--resume goes on from {newest}, after 3 steps" in told("explain", str(path))[1]
+    assert f"--resume continues from {newest}, after 3 steps" in told("explain", str(path))[1]
     assert json.loads(told("explain", str(path), "--json")[1])["resumes_from"] == str(newest)
 
 
@@ -109,7 +109,7 @@ def test_a_trace_that_was_copied_away_is_looked_up_where_its_process_wrote_check
         recorder = RunRecorder(StepMeter(run.cores[-1].limits, 0.0), (), run.trace, lambda message: None)
         recorder.checkpointed(1, newest)
         end(run, "interrupted", checkpoint=newest)
-    assert f"--resume goes on from {newest}, after 1 steps" in told("explain", str(path))[1]
+    assert f"--resume continues from {newest}, after 1 steps" in told("explain", str(path))[1]
 
 
 def test_the_model_that_was_kept_is_named_and_told_from_one_that_is_gone(tmp_path: Path) -> None:
@@ -192,4 +192,4 @@ def test_a_checkpoint_without_all_its_files_is_no_promise(tmp_path: Path) -> Non
     folder = checkpointed(tmp_path, "checkpoint-000001-step-00000001", "checkpoint-000002-step-00000002")
     (folder / "checkpoint-000002-step-00000002" / MANIFEST).unlink()
     path = ended_run(tmp_path, "interrupted")
-    assert f"--resume goes on from {folder / 'checkpoint-000001-step-00000001'}" in told("explain", str(path))[1]
+    assert f"--resume continues from {folder / 'checkpoint-000001-step-00000001'}" in told("explain", str(path))[1]

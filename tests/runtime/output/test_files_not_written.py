@@ -172,7 +172,7 @@ def test_a_trace_whose_next_part_is_refused_keeps_the_parts_before(tmp_path: Pat
 def test_a_part_that_can_t_be_compressed_stays_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     refused: list[FileNotWritten] = []
-    (tmp_path / f".trace.jsonl.1.tmp-{os.getpid()}").mkdir()  # where it would be packed
+    (tmp_path / f".trace.jsonl.1.gz.tmp-{os.getpid()}").mkdir()  # where it would be packed
     trace = trace_of(path, refused, max_bytes=10_000)
     world = traced_world(trace, "in_order", 10**6)
     for seed in range(100):

@@ -189,7 +189,7 @@ def test_an_interrupted_run_leaves_a_checkpoint_and_goes_on_from_it(model: Path,
     assert explanation.verdict is RunVerdict.INTERRUPTED
     kept = (str(first.checkpoint), str(first.model))
     assert explanation.situation.ended == RunEnded("interrupted", None, len(first.closed), *kept)
-    assert f"--resume goes on from {first.checkpoint}" in explanation.advice
+    assert f"--resume continues from {first.checkpoint}" in explanation.advice
     assert 2 <= len(first.closed) < 200
     told: list[Message] = []
     second = run(settings, model, tmp_path, told.append, resume=True)

@@ -258,12 +258,12 @@ def test_attempts_of_one_lane_never_overlap_and_no_lane_is_one_too_many(spans: l
     for prompt, (worker, begun, took) in enumerate(spans):
         row = dict.fromkeys(attempts.columns, 0) | {"prompt": prompt, "worker": worker, "begun": begun}
         attempts.append(*(row | {"ended": begun + took}).values())
-    lanes = lanes_of(attempts, 100)
-    for worker, count in lanes.workers.items():
-        of_worker = [row for row in lanes.lane if attempts["worker"][row] == worker]
+    lanes, counts = lanes_of(attempts, 100)
+    for worker, count in counts.items():
+        of_worker = [row for row in lanes if attempts["worker"][row] == worker]
         ends = {row: max(attempts["ended"][row], attempts["begun"][row] + 1) for row in of_worker}
         for lane in range(count):
-            rows = sorted((attempts["begun"][row], ends[row]) for row in of_worker if lanes.lane[row] == lane)
+            rows = sorted((attempts["begun"][row], ends[row]) for row in of_worker if lanes[row] == lane)
             assert rows
             assert all(before[1] <= after[0] for before, after in itertools.pairwise(rows))
         at_once = [

@@ -166,7 +166,7 @@ def test_a_recorded_run_replays_with_the_same_effects_states_and_properties(tmp_
         assert result.difference is None
         assert result.snapshots > 2
         assert result.status == world.status
-        assert result.closed == tuple(world.core.book.closed)
+        assert result.core.book.closed == world.core.book.closed
         code, output = run_command("replay", str(folder))
         assert code == 0, output
         assert "answered the same" in output

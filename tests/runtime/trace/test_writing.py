@@ -183,7 +183,7 @@ def test_rotated_parts_are_read_in_order_as_one(tmp_path: Path, compress: bool) 
     assert [record.seq for record in records] == list(range(len(records)))
     result = replay(tmp_path)
     assert result.difference is None
-    assert result.closed == tuple(world.core.book.closed)
+    assert result.core.book.closed == world.core.book.closed
 
 
 def lines_of(part: Path) -> list[str]:
@@ -349,4 +349,4 @@ def test_a_trace_of_a_restored_run_has_its_snapshot_and_replays(tmp_path: Path) 
     result = replay(tmp_path)
     assert world.over
     assert result.difference is None
-    assert result.closed == tuple(world.core.book.closed)
+    assert result.core.book.closed == world.core.book.closed

@@ -14,7 +14,7 @@ from torch.distributed import FileStore
 from runtime.training.config import LossConfig
 from runtime.training.model import load_causal_lm
 from runtime.training.ranks import Ranks, alone, joined_ranks, shard_model, share_of_rank
-from runtime.training.totals import GroupSums, LossSums, StepTotals, total_over_ranks
+from runtime.training.totals import StepSums, no_sums, total_over_ranks
 from tests.runtime.training.helpers import assert_same_weights, copied_weights, make_groups, make_trainer, run_two_ranks
 
 LOSS = LossConfig(aggregation="sequence", reference_policy_kl_penalty=0.1)
@@ -31,14 +31,12 @@ BEYOND_FLOAT32 = 2**24 + 1
 """The first whole number that float32 does not have."""
 
 
-def total_of_many(ranks: Ranks) -> StepTotals:
+def total_of_many(ranks: Ranks) -> StepSums[float]:
     """The first rank counts more than float32 can, the others 2 of everything."""
     mine = BEYOND_FLOAT32 if ranks.rank == 0 else 2
     counted = torch.tensor(mine, dtype=torch.float64)
-    zero = torch.zeros((), dtype=torch.float64)
-    counts = {"tokens": counted, "sequences": counted, "clipped_low": counted, "mismatched": counted}
-    loss = LossSums(**{name: counts.get(name, zero) for name in LossSums._fields})
-    return total_over_ranks(loss, GroupSums(groups=mine, rollouts=mine, staleness=mine, staleness_max=mine), ranks)
+    names = ("tokens", "sequences", "clipped_low", "mismatched", "groups", "rollouts", "staleness", "staleness_max")
+    return total_over_ranks(no_sums(torch.device("cpu"))._replace(**dict.fromkeys(names, counted)), ranks)
 
 
 def run_rank(rank: int, model: str, directory: Path) -> None:

@@ -13,7 +13,7 @@ from runtime.generation.engine import Weights
 from runtime.settings import CollectiveSyncConfig, load_settings
 from runtime.transport.answers import Fetched, Publication
 from runtime.transport.collective import bundle, meeting
-from runtime.transport.collective.group import PostBox, ProcessGroup
+from runtime.transport.collective.group import Link, PostBox, ProcessGroup
 from runtime.transport.collective.meeting import (
     TRAINER_QUEUE,
     Got,
@@ -161,9 +161,7 @@ def test_a_worker_that_dies_in_the_broadcast_is_waited_for_and_the_other_is_not_
         box.send(TRAINER_QUEUE, Join(SEATS[1], "dying"))
         invite = box.take(queue_of("dying"), 10)
         assert isinstance(invite, Invite)
-        ProcessGroup(
-            box.store, invite.group, invite.rank, invite.members, backend="gloo", host=HOST, timeout_s=10
-        ).close()
+        ProcessGroup(box.store, invite.group, invite.rank, invite.members, Link("gloo", HOST, 10)).close()
 
     dying = Thread(target=die)
     dying.start()
