@@ -163,6 +163,8 @@ class _Check(NamedTuple):
             own = "".join(f", property {target}" for target in self.given.properties)
             name, sampler = self.given.name, self.given.sampler
             typer.echo(f"{name}: sampler {sampler}{own}, scope {self.scope.value}, {len(cases)} cases")
+            if self.given.promises is not None:
+                typer.echo(f"  the sampler {self.given.promises}")
         terminal = Console(stderr=True)
         width = max(len(case.name) for case in cases)
         with terminal.status(f"exploring {len(cases)} cases") as status:

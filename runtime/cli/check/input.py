@@ -8,6 +8,7 @@ import importlib.util
 import re
 import sys
 from collections.abc import Sequence
+from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from fsm.events import GroupRecord
 from fsm.machines.table import fire
 from fsm.rules.laws import laws_of
 from fsm.rules.sampler_calls import ask_label
+from fsm.samplers.promises import NO_LIMIT, Promises, promises_of
 from fsm.samplers.protocol import labelling
 from runtime.settings import DEFAULT_RUN, Settings, read_document
 from specs.check.scaling import ScaledOption
@@ -50,6 +52,8 @@ class Given(NamedTuple):
     """The files that it is read from: the configuration and, once loaded, the files of the user's code."""
     properties: tuple[str, ...] = ()
     """The user's own, as `module:name`."""
+    promises: str | None = None
+    """What a custom sampler promises, in words."""
     kept: tuple[ScaledOption, ...] = ()
     """Options that are checked at another value than given, apart from scaling."""
 
@@ -95,10 +99,26 @@ def load_given(given: Given, *, check_setup: bool) -> Given:
     _ask_labels(setup)
     load_properties(given.properties)
     loaded = given._replace(read=(*given.read, *_files_of(given, type(setup.sampler))))
+    if isinstance(config.async_rl.sampler, CustomConfig):
+        loaded = loaded._replace(promises=_say_promises(promises_of(setup.sampler, setup.sampler_name)))
     if check_setup or not _is_refused(config):
         return loaded
     config, kept = _without_floor(config)
     return loaded._replace(config=config, kept=kept)
+
+
+def _say_promises(promises: Promises) -> str:
+    """Which promises the sampler is held to, and which it does not make."""
+    made = {name: value for name, value in promises._asdict().items() if value is not None}
+    said = ", ".join(f"{name} {_in_words(value)}" for name, value in made.items())
+    silent = ", ".join(name for name in promises._fields if name not in made)
+    return f"is held to its promises: {said or 'none'}" + (f"; it promises nothing about {silent}" if silent else "")
+
+
+def _in_words(value: Enum | int) -> str:
+    if isinstance(value, Enum):
+        return str(value.value)
+    return "no limit" if value == NO_LIMIT else str(value)
 
 
 def _ask_labels(setup: Setup) -> None:

@@ -165,6 +165,23 @@ def test_the_floor_hides_no_hang_of_a_run_that_setup_refuses(check, tmp_path):
     assert "violated: deadlock" in result.stdout
 
 
+def test_a_check_says_which_promises_it_holds_a_sampler_to(check, tmp_path):
+    """A subclass that overrides `select` alone drops what its base promised about selection, and that shows."""
+    source = tmp_path / "narrowed.py"
+    source.write_text(
+        "from fsm.samplers.builtin import Windowed\n\n\n"
+        "class Narrowed(Windowed):\n"
+        "    def select(self, view, min_groups, max_groups):\n"
+        "        return super().select(view, min_groups, max_groups)\n",
+        encoding="utf-8",
+    )
+    option = ["--sampler-option", "max_staleness_versions=1"]
+    output = check("--sampler", f"{source}:Narrowed", *option, "--scope", "quick").output
+    [line] = [line for line in output.splitlines() if "is held to its promises" in line]
+    assert "batch_stamp nothing, max_lead_versions no limit, charges_losses False" in line
+    assert line.endswith("it promises nothing about staleness_bound, selects_from, selection_order, evicts_stale")
+
+
 def test_a_good_sampler_holds_with_an_option_of_its_own(check):
     result = check("--sampler", "examples.short_first:ShortFirst", "--sampler-option", "short_tokens=10")
 
