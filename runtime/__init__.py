@@ -7,6 +7,7 @@ Each part imports only those above it:
     groups       prompt groups, their receipts and evaluations, as generation hands them over
     models       Hugging Face model directories, and the models that evenstep makes by itself
     generation   completions: an engine on torch, and one on vLLM
+    evaluation   the policy measured on held-out prompts: sets, figures, confidence intervals
     training     from prompt groups to one optimizer step
     metrics      counted, written, drawn
     migrate      configurations of NeMo-RL, TRL and verl as one of evenstep

@@ -5,12 +5,14 @@ Arrays are numpy, so that the object store shares them without a copy. They are 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
+
+from runtime.tasks.base import Rated, Verdict
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -131,20 +133,77 @@ class GroupReceipt:
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluation:
-    """The policy's accuracy on some prompts. `start_weight` and `end_weight` differ if weights were synced then."""
+class HeldOutRollout:
+    """A rollout of an evaluation. It is measured, never trained on."""
 
-    accuracy: float
-    """Share of rollouts that are correct; one without a verdict is not."""
-    mean_reward: float
-    """A rollout without a verdict has reward 0."""
-    prompts: int
-    rollouts: int
+    verdict: Rated
+    tokens: int
+    """How many tokens the policy sampled, over all turns."""
+    finished: bool
+    """False if a length limit cut it off."""
+    turns: tuple[str, ...] = ()
+    """The policy's texts; empty where they are not kept."""
+
+    @property
+    def correct(self) -> bool:
+        """A rollout without a verdict is not."""
+        return isinstance(self.verdict, Verdict) and self.verdict.correct
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOutPrompt:
+    """A prompt of an evaluation, with its rollouts in the order of siblings."""
+
+    index: int
+    """Its number in the set."""
+    rollouts: tuple[HeldOutRollout, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The policy measured on some prompts. `start_weight` and `end_weight` differ if weights were synced then."""
+
+    prompts: tuple[HeldOutPrompt, ...]
+    """In the order of their numbers."""
     start_weight: int
     end_weight: int
-    without_verdict: int = 0
-    """Rollouts whose verifier failed."""
-    first_failure: str | None = None
-    """Why the first of them has no verdict, with file and line of its data."""
     notices: tuple[str, ...] = ()
     """Messages of reward workers."""
+
+    @property
+    def rollouts(self) -> tuple[HeldOutRollout, ...]:
+        return tuple(rollout for prompt in self.prompts for rollout in prompt.rollouts)
+
+    @property
+    def accuracy(self) -> float:
+        """The share of rollouts that are correct."""
+        return sum(rollout.correct for rollout in self.rollouts) / len(self.rollouts)
+
+    @property
+    def mean_reward(self) -> float:
+        """Of the rollouts that have a verdict; 0 if none has."""
+        rewards = [rollout.verdict.reward for rollout in self.rollouts if isinstance(rollout.verdict, Verdict)]
+        return sum(rewards) / max(1, len(rewards))
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """Why rollouts have no verdict, with file and line of their data: one reason a rollout."""
+        return tuple(rollout.verdict for rollout in self.rollouts if isinstance(rollout.verdict, str))
+
+    def without_turns(self) -> Evaluation:
+        """The same without texts, which only files need."""
+        prompts = tuple(
+            replace(prompt, rollouts=tuple(replace(rollout, turns=()) for rollout in prompt.rollouts))
+            for prompt in self.prompts
+        )
+        return replace(self, prompts=prompts)
+
+
+def joined(parts: Sequence[Evaluation]) -> Evaluation:
+    """Evaluations of parts of a set as one."""
+    return Evaluation(
+        prompts=tuple(sorted((prompt for part in parts for prompt in part.prompts), key=lambda prompt: prompt.index)),
+        start_weight=min(part.start_weight for part in parts),
+        end_weight=max(part.end_weight for part in parts),
+        notices=tuple(notice for part in parts for notice in part.notices),
+    )

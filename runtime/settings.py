@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import copy
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import yaml
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fsm.config.blocks import CoreLossConfig, CorePolicyConfig, RunConfig
 from fsm.config.parse import parse_config
 from fsm.config.strict import Strict, load_yaml
 from fsm.errors import ConfigError
+from runtime.evaluation.config import ValidationConfig, with_whole_data
+from runtime.evaluation.sets import EvaluationSet, problems_of_sets, sets_of
 from runtime.files import refuse_not_plain
 from runtime.generation.config import GenerationConfig, VllmEngineConfig
 from runtime.migrate.hints import foreign_keys
@@ -70,19 +72,6 @@ class PolicySettings(PolicyConfig, CorePolicyConfig):
 
 class LossSettings(LossConfig, CoreLossConfig):
     """The policy loss."""
-
-
-class ValidationConfig(Strict):
-    """Held-out accuracy, sampled on the generation workers. It does not involve the core."""
-
-    every_steps: int | None = Field(
-        default=50, ge=0, description="Steps between two validations; null or 0: only before and after the run."
-    )
-    rollouts_per_prompt: int = Field(default=1, ge=1, description="Completions of each held-out prompt.")
-    temperature: float | None = Field(
-        default=None, ge=0, description="Sampling temperature; null: that of generation; 0: greedy."
-    )
-    seed: int = Field(default=0, ge=0, description="Seed of the draws, the same at each validation.")
 
 
 class ClusterConfig(Strict):
@@ -231,20 +220,35 @@ class Settings(RunConfig):
     logger: LoggerConfig = Field(default=LoggerConfig(), description="Metrics and plot.")
     trace: TraceConfig = Field(default=TraceConfig(), description="The trace: the core's events and transitions.")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _complete(cls, document: Any) -> Any:
+        return with_whole_data(document) if isinstance(document, Mapping) else document
+
+    @property
+    def sets(self) -> list[EvaluationSet]:
+        """What is measured on held-out prompts, in order; nothing if there are none."""
+        return sets_of(self.validation, self.data, self.generation)
+
 
 _DEFAULTS = Settings().model_dump()
+Refusals = Sequence[Callable[[Settings], Iterator[str]]]
 
 
-def load_settings(path: Path | None, overrides: Sequence[str] = ()) -> Settings:
+def load_settings(path: Path | None, overrides: Sequence[str] = (), refusals: Refusals | None = None) -> Settings:
     """The settings of a YAML file, or of the default run if `path` is None, with overrides `a.b=value`.
 
-    Raises ConfigError with the key, its value and the allowed ones.
+    refusals: None for REFUSED_ACROSS_BLOCKS. Raises ConfigError with the key, its value and the allowed ones.
     """
     document = copy.deepcopy(DEFAULT_RUN) if path is None else read_document(path)
     for override in overrides:
         _apply_override(document, override)
     settings = parse_config(document, model=Settings)
-    refused = [problem for refusal in REFUSED_ACROSS_BLOCKS for problem in refusal(settings)]
+    refused = [
+        problem
+        for refusal in (REFUSED_ACROSS_BLOCKS if refusals is None else refusals)
+        for problem in refusal(settings)
+    ]
     if refused:
         raise ConfigError("configuration refused: " + "; ".join(refused))
     return settings
@@ -376,14 +380,9 @@ def _group_above_batch(settings: Settings) -> Iterator[str]:
         )
 
 
-def _validation_above_batch(settings: Settings) -> Iterator[str]:
-    """`validation.rollouts_per_prompt` above `generation.engine.max_batch_sequences`."""
-    rollouts, rows = settings.validation.rollouts_per_prompt, settings.generation.engine.max_batch_sequences
-    if rollouts > rows and settings.data.validation_size:
-        yield (
-            f"validation.rollouts_per_prompt is {rollouts}, but generation.engine.max_batch_sequences is {rows}, and "
-            f"the completions of a prompt are decoded together: set that to at least {rollouts}, or lower the former"
-        )
+def _sets_not_measurable(settings: Settings) -> Iterator[str]:
+    """A set with more `rollouts_per_prompt` than `generation.engine.max_batch_sequences`, or without prompts."""
+    return problems_of_sets(settings.sets, settings.generation.engine.max_batch_sequences)
 
 
 REFUSED_ACROSS_BLOCKS = (
@@ -392,6 +391,8 @@ REFUSED_ACROSS_BLOCKS = (
     _greedy_training,
     _nccl_without_gpus,
     _group_above_batch,
-    _validation_above_batch,
+    _sets_not_measurable,
 )
 """Checks of the runtime's blocks against each other. Each docstring says what is refused."""
+REFUSED_IN_EVALUATION = (_sets_not_measurable,)
+"""For a model that is measured and not trained."""

@@ -98,6 +98,20 @@ def test_greedy_siblings_are_equal_and_take_the_likeliest_token(running: Running
         ids.append(token)
 
 
+def test_an_evaluation_is_cut_and_has_a_temperature_under_an_engine_without_either(running: Running) -> None:
+    request = make_request("cut", num_generations=8, temperature=0.5, top_p=0.1, purpose="evaluation")
+    (group,) = running.generate(request)
+    start = len(request.prompt_token_ids)
+    for sequence in group.sequences:
+        ids = torch.tensor([*request.prompt_token_ids.tolist(), *sequence.token_ids.tolist()])
+        with torch.no_grad():
+            chances = torch.softmax(OLD(input_ids=ids[None]).logits[0].float() / 0.5, dim=-1)[start - 1 : -1]
+        own = chances.gather(1, ids[start:, None])
+        likelier = torch.where(chances > own, chances, 0.0).sum(dim=-1)
+        assert (likelier < 0.1 + TOLERANCE).all(), "a token beyond the fewest that reach top_p was sampled"
+        assert np.isfinite(sequence.logprobs).all()
+
+
 def test_a_swap_in_flight_changes_the_later_tokens_and_all_groups_finish(running: Running) -> None:
     requests = [make_request(f"g{i}", num_generations=4, seed=100 * i, max_new_tokens=100) for i in range(4)]
 

@@ -157,7 +157,10 @@ def _unknown_key(place: Place, key: object, model: Model, foreign_keys: Mapping[
     said = f"{path} is not a known key" + (f" of {place.owner_words}" if place.owner_words else "")
     if path in foreign_keys:
         return f"{said}; {foreign_keys[path]}"
-    elsewhere = [words for block, words in _blocks(model) if key in block.model_fields]
+    places: dict[Model, str] = {}
+    for block, words in _blocks(model):
+        places.setdefault(block, words)  # a block may occur twice
+    elsewhere = [words for block, words in places.items() if key in block.model_fields]
     if not elsewhere and f"*.{key}" in foreign_keys:
         return f"{said}; {foreign_keys[f'*.{key}']}"
     if elsewhere:

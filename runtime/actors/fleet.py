@@ -21,14 +21,12 @@ from ray.exceptions import RayActorError, RayTaskError
 from fsm.errors import EvenstepError, InvariantBroken
 from fsm.events import Attempt, FailureKind
 from runtime.actors.generation_worker import GenerationWorker
-from runtime.groups import Evaluation
+from runtime.evaluation.sets import PART_PROMPTS, PARTS_AT_A_TIME, HeldOut
+from runtime.groups import Evaluation, joined
 from runtime.naming import Names, generation_resources, start_actor, worker_names
 from runtime.settings import Settings
 from runtime.transport.answers import Answer, AttemptFailed, Order, Published, WorkerLost
 from runtime.transport.data_plane import DataPlane
-
-PART_PROMPTS, PARTS_AT_A_TIME = 64, 2
-"""A validation is done in parts, so that the watchdog sees progress; two at a time, so that no worker is idle."""
 
 
 class FleetLost(EvenstepError):
@@ -83,14 +81,14 @@ class Fleet:
         model_directory: Path,
         plane: DataPlane,
         reward_workers: Sequence[ActorHandle[Any]],
-        validation_prompts: int,
+        held_out: HeldOut,
         first_prompt: int,
         began_with: str | None = None,
     ) -> None:
         self._settings = settings
         self._names = names
         self._arguments = (settings, model_directory, plane, list(reward_workers), first_prompt, began_with)
-        self._validation_prompts = validation_prompts
+        self._held_out = held_out
         self.on_death: Callable[[str, str], None] = lambda name, reason: None
         """Called with the name of a worker that died and the reason."""
         self.on_start: Callable[[str], None] = lambda name: None
@@ -145,35 +143,24 @@ class Fleet:
         self._is_published.set()
         await asyncio.gather(*(self._load(seat, published) for seat in self._seats.values()))
 
-    async def evaluate(self, label: str, progressed: Callable[[], None]) -> Evaluation:
-        """Held-out accuracy of the weights that the workers run; calls `progressed` after each part.
+    async def evaluate(self, name: str, label: str, progressed: Callable[[], None]) -> Evaluation:
+        """Measure a set under the weights that the workers run; calls `progressed` after each part.
 
         Each worker takes its share of the prompts, in parts, two at a time. The part of a worker that dies is repeated.
         """
         shares = [
-            (seat, range(number, self._validation_prompts, len(self._seats)))
+            (seat, range(number, self._held_out[name], len(self._seats)))
             for number, seat in enumerate(self._seats.values())
         ]
         places = {seat.name: asyncio.Semaphore(PARTS_AT_A_TIME) for seat, _ in shares}
         parts = await asyncio.gather(
             *(
-                self._evaluate(seat, places[seat.name], label, share[first : first + PART_PROMPTS], progressed)
+                self._evaluate(seat, places[seat.name], name, label, share[first : first + PART_PROMPTS], progressed)
                 for seat, share in shares
                 for first in range(0, len(share), PART_PROMPTS)
             )
         )
-        rollouts = sum(part.rollouts for part in parts)
-        return Evaluation(
-            accuracy=sum(part.accuracy * part.rollouts for part in parts) / rollouts,
-            mean_reward=sum(part.mean_reward * part.rollouts for part in parts) / rollouts,
-            prompts=sum(part.prompts for part in parts),
-            rollouts=rollouts,
-            start_weight=min(part.start_weight for part in parts),
-            end_weight=max(part.end_weight for part in parts),
-            without_verdict=sum(part.without_verdict for part in parts),
-            first_failure=next((part.first_failure for part in parts if part.first_failure is not None), None),
-            notices=tuple(notice for part in parts for notice in part.notices),
-        )
+        return joined(parts)
 
     async def close(self, timeout_s: float) -> None:
         """End all workers and their engines' processes, within `timeout_s` seconds."""
@@ -191,12 +178,18 @@ class Fleet:
             ray.kill(handle)
 
     async def _evaluate(
-        self, seat: _Seat, place: asyncio.Semaphore, label: str, indices: Sequence[int], progressed: Callable[[], None]
+        self,
+        seat: _Seat,
+        place: asyncio.Semaphore,
+        name: str,
+        label: str,
+        indices: Sequence[int],
+        progressed: Callable[[], None],
     ) -> Evaluation:
         async with place:
             while True:
                 async with self._worker(seat) as there:
-                    call: Any = there.handle.evaluate.remote(next(there.numbers), label, indices)
+                    call: Any = there.handle.evaluate.remote(next(there.numbers), name, label, indices)
                 try:
                     evaluation: Evaluation = await call
                 except RayActorError as error:

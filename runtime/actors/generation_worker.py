@@ -176,13 +176,14 @@ class GenerationWorker:
             if attempt in self._sampling:
                 self._sampling[attempt].cancel()
 
-    async def evaluate(self, number: int, label: str, indices: Sequence[int]) -> Evaluation:
-        """Held-out accuracy on these prompts."""
+    async def evaluate(self, number: int, name: str, label: str, indices: Sequence[int]) -> Evaluation:
+        """Measure these prompts of a set."""
         await self._order.begin(number)
-        return await self._host.evaluate(label, indices, self._rate_held_out)
+        evaluation = await self._host.evaluate(name, label, indices, partial(self._rate_held_out, name))
+        return evaluation.without_turns()
 
-    async def _rate_held_out(self, groups: Sequence[SampledGroup]) -> Scored:
-        """Have held-out rollouts rated, again after a backoff if the reward worker dies.
+    async def _rate_held_out(self, name: str, groups: Sequence[SampledGroup]) -> Scored:
+        """Have rollouts of a set rated, again after a backoff if the reward worker dies.
 
         Raises RayActorError after RATING_TRIES deaths.
         """
@@ -190,7 +191,7 @@ class GenerationWorker:
         backoff = self._settings.async_rl.rollout_failure
         for tried in count(1):
             try:
-                scored: Scored = await next(self._reward_workers).score.remote(asked, "validation")
+                scored: Scored = await next(self._reward_workers).score.remote(asked, name)
             except RayActorError:
                 if tried == RATING_TRIES:
                     raise

@@ -18,14 +18,16 @@ from transformers import AutoTokenizer
 from fsm.errors import InvariantBroken
 from fsm.events import FailureKind
 from runtime.checkpoints.origin import refuse_changed_data
+from runtime.evaluation.examiner import Examiner
+from runtime.evaluation.sets import engine_limits
 from runtime.generation.config import GenerationConfig, TorchEngineConfig
 from runtime.generation.engine import Engine, PromptTooLong
-from runtime.generation.evaluate import RateGroups, evaluate
+from runtime.generation.evaluate import RateGroups
 from runtime.generation.rollouts import GroupJob, SampledGroup, make_job, sample_groups
 from runtime.groups import Evaluation
 from runtime.models.text import TextCodec, make_codec, model_stop_tokens
 from runtime.settings import Settings
-from runtime.tasks.base import DataFailure, Task
+from runtime.tasks.base import DataFailure
 from runtime.tasks.data import Stream, item_at, load_task
 from runtime.transport.answers import AttemptFailed, Order
 
@@ -55,7 +57,7 @@ class PolicyHost:
         self._codec = codec
         self._task = load_task(settings.data, "training")
         refuse_changed_data(self._task, began_with)
-        self._held_out: Task | None = load_task(settings.data, "validation") if settings.data.validation_size else None
+        self._examiner = Examiner(engine, codec.tokenizer, settings.sets)
         self._stream = Stream(
             num_prompts=self._task.num_prompts,
             seed=settings.data.seed,
@@ -83,7 +85,11 @@ class PolicyHost:
         tokenizer = AutoTokenizer.from_pretrained(model_directory, local_files_only=True)
         codec = make_codec(tokenizer, settings.data)
         engine = await stack.enter_async_context(
-            open_engine(model_directory, settings.generation, model_stop_tokens(tokenizer, model_directory))
+            open_engine(
+                model_directory,
+                engine_limits(settings.generation, settings.sets),
+                model_stop_tokens(tokenizer, model_directory),
+            )
         )
         return cls(settings, engine, codec, first_prompt, began_with)
 
@@ -120,26 +126,9 @@ class PolicyHost:
         )
         return [(order, sample) for (order, _), sample in zip(jobs, samples, strict=True)], failed
 
-    async def evaluate(self, label: str, indices: Sequence[int], rate: RateGroups) -> Evaluation:
-        """Held-out accuracy on these prompts, while training groups are generated too."""
-        if self._held_out is None:
-            raise InvariantBroken("a validation was asked for, but data.validation_size is 0")
-        validation, generation = self._settings.validation, self._settings.generation
-        if validation.temperature is not None:
-            generation = generation.model_copy(update={"temperature": validation.temperature})
-        return await evaluate(
-            self._engine,
-            self._held_out,
-            self._codec,
-            rate,
-            indices=indices,
-            sampling=generation.sampling(),
-            seed=validation.seed,
-            label=label,
-            max_prompt_tokens=generation.max_prompt_tokens,
-            rollouts_per_prompt=validation.rollouts_per_prompt,
-            max_turns=self._settings.data.max_turns,
-        )
+    async def evaluate(self, name: str, label: str, indices: Sequence[int], rate: RateGroups) -> Evaluation:
+        """Measure these prompts of a set, while training groups are generated too."""
+        return await self._examiner.measure(name, label, indices, rate)
 
     def _job(self, order: Order) -> GroupJob:
         """Raises DataFailure if the data does not allow the order."""

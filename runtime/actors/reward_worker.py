@@ -10,13 +10,15 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from runtime.checkpoints.origin import refuse_changed_data
+from runtime.evaluation.config import TRAINING
+from runtime.evaluation.sets import EvaluationSet
 from runtime.tasks.base import Completion, JudgedTask, OwnTask, Rated, Scored, VerdictFault
 from runtime.tasks.config import DataConfig, DelayConfig, JsonlTaskConfig
 from runtime.tasks.data import load_task
-from runtime.tasks.split import Split, derive_seed
+from runtime.tasks.split import derive_seed
 from runtime.tasks.verdicts.pool import PoolSize, VerdictPool
 
 THREADS_FOR_WAITING = 128
@@ -40,57 +42,78 @@ def pool_size(threads: int, processes: int) -> PoolSize:
 class RewardWorker:
     """Rates groups. `threads` verdicts at a time are made, or held back by `data.delay`."""
 
-    def __init__(self, data: DataConfig, threads: int, processes: int, began_with: str | None = None) -> None:
-        """began_with: `Origin.prompts`; data that has changed by the time that this worker restarts is refused."""
-        self._data = data
-        self._tasks: dict[Split, OwnTask | JudgedTask] = {"training": load_task(data, "training")}
-        if data.validation_size:
-            self._tasks["validation"] = load_task(data, "validation")
-        task = self._tasks["training"]
-        refuse_changed_data(task, began_with)
-        self._pool: VerdictPool | None = None
-        if isinstance(task, JudgedTask):
-            self._pool = VerdictPool(task.judge, pool_size(threads, processes), task.verdict_timeout_s)
+    def __init__(
+        self,
+        data: DataConfig | None,
+        threads: int,
+        processes: int,
+        began_with: str | None = None,
+        sets: Sequence[EvaluationSet] = (),
+    ) -> None:
+        """What it rates: `data`, unless nothing is trained (None), and evaluation sets.
+
+        began_with: `Origin.prompts`; data that has changed by the time that this worker restarts is refused.
+        """
+        self._delay = None if data is None else data.delay
+        self._seed = 0 if data is None else data.seed
+        self._tasks: dict[str, OwnTask | JudgedTask] = {}
+        if data is not None:
+            self._tasks[TRAINING] = load_task(data, "training")
+            refuse_changed_data(self._tasks[TRAINING], began_with)
+        self._tasks |= {each.name: load_task(each.data, "validation") for each in sets}
+        self._pools = _make_pools(self._tasks, pool_size(threads, processes))
         self._delayed = asyncio.Semaphore(threads)
 
-    async def score(self, groups: Sequence[tuple[int, Sequence[Completion]]], split: Split = "training") -> Scored:
-        """Rate every sibling of each group: the index of its item in the split, and each sibling's completion.
+    async def score(self, groups: Sequence[tuple[int, Sequence[Completion]]], of: str = TRAINING) -> Scored:
+        """Rate every sibling of each group: the index of its item, and each sibling's completion.
 
-        Only verdicts of training are delayed: validation measures accuracy, not waiting.
+        `of` is TRAINING or the name of a set. Only verdicts of training are delayed: a set measures no waiting.
         """
-        task = self._tasks[split]
+        task, pool = self._tasks[of], self._pools.get(of)
         rated: list[tuple[Rated, ...]]
-        if isinstance(task, OwnTask) and (self._data.delay is None or split == "validation"):
+        if isinstance(task, OwnTask) and (self._delay is None or of != TRAINING):
             rated = [
                 tuple(task.verify(index, said, sibling) for sibling, said in enumerate(completions))
                 for index, completions in groups
             ]
         else:
-            rated = await asyncio.gather(*(self._group(task, split, *group) for group in groups))
-        return Scored(rated, None if self._pool is None else self._pool.take_printed())
+            rated = await asyncio.gather(*(self._group(task, of, *group) for group in groups))
+        return Scored(rated, None if pool is None else pool.take_printed())
 
     async def close(self) -> None:
-        """End the processes of the pool; they would end with this one anyway."""
-        if self._pool is not None:
-            await self._pool.close()
+        """End the processes of the pools; they would end with this one anyway."""
+        await asyncio.gather(*(pool.close() for pool in set(self._pools.values())))
 
     async def _group(
-        self, task: OwnTask | JudgedTask, split: Split, index: int, completions: Sequence[Completion]
+        self, task: OwnTask | JudgedTask, of: str, index: int, completions: Sequence[Completion]
     ) -> tuple[Rated, ...]:
-        rated = (self._rollout(task, split, index, said, sibling) for sibling, said in enumerate(completions))
+        rated = (self._rollout(task, of, index, said, sibling) for sibling, said in enumerate(completions))
         return tuple(await asyncio.gather(*rated))
 
-    async def _rollout(
-        self, task: OwnTask | JudgedTask, split: Split, index: int, said: Completion, sibling: int
-    ) -> Rated:
-        if self._data.delay is not None and split == "training":
+    async def _rollout(self, task: OwnTask | JudgedTask, of: str, index: int, said: Completion, sibling: int) -> Rated:
+        if self._delay is not None and of == TRAINING:
             async with self._delayed:
-                await asyncio.sleep(delay_s(self._data.delay, self._data.seed, index, sibling))
+                await asyncio.sleep(delay_s(self._delay, self._seed, index, sibling))
         if isinstance(task, OwnTask):
             return task.verify(index, said, sibling)
-        assert self._pool is not None, "both splits are of one task"
-        answer = await self._pool.rate(task.case(index, said))
+        answer = await self._pools[of].rate(task.case(index, said))
         return task.blame(index, said, answer) if isinstance(answer, VerdictFault) else answer
+
+
+def _make_pools(tasks: Mapping[str, OwnTask | JudgedTask], size: PoolSize) -> dict[str, VerdictPool]:
+    """A pool for each judge and deadline, by the names of the tasks that it rates."""
+    made: list[tuple[JudgedTask, VerdictPool]] = []
+    pools: dict[str, VerdictPool] = {}
+    for name, task in tasks.items():
+        if not isinstance(task, JudgedTask):
+            continue
+        wanted = (task.judge, task.verdict_timeout_s)
+        pool = next((pool for other, pool in made if (other.judge, other.verdict_timeout_s) == wanted), None)
+        if pool is None:
+            pool = VerdictPool(task.judge, size, task.verdict_timeout_s)
+            made.append((task, pool))
+        pools[name] = pool
+    return pools
 
 
 def delay_s(delay: DelayConfig, seed: int, index: int, sibling: int) -> float:

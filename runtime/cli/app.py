@@ -15,6 +15,7 @@ import typer
 from runtime.cli.check.command import CheckCommand, check
 from runtime.cli.config import config_command
 from runtime.cli.diagram import diagram
+from runtime.cli.evaluate import eval_command
 from runtime.cli.explain import explain_command, status_command
 from runtime.cli.migrate import migrate
 from runtime.cli.replay import replay_command
@@ -52,6 +53,7 @@ def options(
 
 
 app.command("train", cls=TrainCommand)(train)
+app.command("eval")(eval_command)
 app.command("check", cls=CheckCommand)(check)
 app.add_typer(scenario_app, name="scenario")
 app.command("config")(config_command)

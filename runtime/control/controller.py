@@ -27,6 +27,7 @@ from runtime.control.failures import InterruptedAtStart
 from runtime.control.messages import STEP_SHARE, Ending, Message, Notice, Outcome, RunPlan
 from runtime.control.pumps.clock import watch
 from runtime.control.starting import BegunRun, begin
+from runtime.evaluation.config import DEFAULT_SET
 from runtime.explain.live import Standing
 from runtime.output.shared_output import SharedOutput
 
@@ -115,23 +116,22 @@ class Controller:
             watching.cancel()
 
     async def _validate_and_run_core(self, run: BegunRun) -> None:
-        run.outcome.accuracy_before = await self._validate(run, "before", "the first validation")
+        await self._validate(run, "before", "the first validation")
         if self._cut.done():
             raise self._cut.result()
         await self._run_core(run)
 
-    async def _validate(self, run: BegunRun, label: str, phase: str) -> float | None:
-        """Measure the held-out accuracy of the core's version; None if no prompts are held out."""
-        held_out = self._plan.start.held_out
-        if not held_out:
-            return None
+    async def _validate(self, run: BegunRun, when: str, phase: str) -> None:
+        """Measure every set under the core's version. `when`: before or after the run."""
         version = run.control.core.state.trainer.version
-        self._phase = f"{phase} is under way"
-        self._tell(Notice(f"measuring accuracy on {held_out} held-out prompts"))
-        evaluation = await self._unless_cut(run.pumps.sync.measure(label, self._progressed))
-        self._progressed()
-        run.recorder.evaluated(version, evaluation)
-        return evaluation.accuracy
+        for name, prompts in self._plan.start.held_out.items():
+            self._phase = f"{phase} is under way"
+            of_set = "" if name == DEFAULT_SET else f" of {name}"
+            self._tell(Notice(f"measuring accuracy on {prompts} held-out prompts{of_set}"))
+            evaluation = await self._unless_cut(run.pumps.sync.measure(name, f"{name}-{when}", self._progressed))
+            self._progressed()
+            run.recorder.evaluated(version, name, evaluation)
+            run.outcome.accuracy_by_set.setdefault(name, {})[when] = evaluation.accuracy
 
     async def _run_core(self, run: BegunRun) -> None:
         self._phase, run.ran = None, True
@@ -170,7 +170,7 @@ class Controller:
     async def _validate_again(self, run: BegunRun) -> None:
         with suppress(TimeoutError):  # a worker that does not hear it has its share of the validation anyway
             await asyncio.wait_for(run.pumps.generation.stop(), self._plan.closing_s)
-        run.outcome.accuracy_after = await self._validate(run, "after", "the final validation")
+        await self._validate(run, "after", "the final validation")
 
     # Messages, the watchdog, and cutting a phase short
 

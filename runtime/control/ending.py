@@ -136,6 +136,7 @@ def outcome_of(run: BegunRun, end: End) -> Outcome:
         run.outcome,
         status=end.status,
         error=None if failure is None else failure.says,
+        accuracy_by_set={name: dict(measured) for name, measured in run.outcome.accuracy_by_set.items()},
         closed=closed_steps(core),
         balance=core.state.sheet.as_counts(),
         core_s=control.core_s,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from runtime.checkpoints.origin import Origin
 from runtime.checkpoints.resume import ResumePoint
+from runtime.evaluation.sets import HeldOut
 from runtime.explain.live import Standing
 from runtime.files import Json
 from runtime.settings import Settings
@@ -31,8 +32,8 @@ class Start:
 
     num_prompts: int
     """Of one epoch."""
-    held_out: int
-    """Prompts of a validation."""
+    held_out: HeldOut
+    """Prompts of each set that is measured."""
     origin: Origin
     """Of the checkpoints that the run writes."""
     resume: ResumePoint | None
@@ -67,9 +68,10 @@ class StepDone:
 
 @dataclass(frozen=True, slots=True)
 class ValidationDone:
-    """A validation is done."""
+    """A set is measured."""
 
     step: int
+    name: str
     accuracy: float
 
 
@@ -88,9 +90,8 @@ class Outcome:
     error: str | None
     """The first cause; None for a run that completed or was interrupted."""
     lost: tuple[str, ...] = ()
-    accuracy_before: float | None = None
-    accuracy_after: float | None = None
-    """Of a run that completed."""
+    accuracy_by_set: dict[str, dict[str, float]] = field(default_factory=dict)
+    """By name of the set, in order: `before` the run, and `after` one that completed."""
     closed: list[dict[str, int]] = field(default_factory=list)
     balance: dict[str, int] = field(default_factory=dict)
     """Empty if the controller died before it reported it."""
@@ -113,6 +114,16 @@ class Outcome:
     """The last weights as a Hugging Face directory; None where they were not saved."""
     traceback: str | None = None
     """The error's, for a developer; None where the error says what to do."""
+
+    @property
+    def accuracy_before(self) -> float | None:
+        """Of the first set; None if it was not measured."""
+        return next(iter(self.accuracy_by_set.values()), {}).get("before")
+
+    @property
+    def accuracy_after(self) -> float | None:
+        """Of the first set; None if it was not measured."""
+        return next(iter(self.accuracy_by_set.values()), {}).get("after")
 
 
 @dataclass(frozen=True, slots=True)

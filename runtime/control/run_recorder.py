@@ -12,6 +12,8 @@ from fsm.effects import StepClosed
 from fsm.events import DeadEndReached, StallTimeout
 from fsm.state import State
 from runtime.control.messages import Listener, Notice, StepDone, ValidationDone
+from runtime.evaluation.config import DEFAULT_SET
+from runtime.evaluation.figures import figures_of
 from runtime.explain.live import Standing, standing_of_core
 from runtime.files import FileNotWritten, Json, writing
 from runtime.groups import Evaluation, GroupReceipt
@@ -147,21 +149,23 @@ class RunRecorder:
         self._catch_up().close(time.monotonic())
         self.flush()
 
-    def evaluated(self, step: int, evaluation: Evaluation) -> None:
-        keys = ("accuracy", "mean_reward", "rollouts", "start_weight", "end_weight", "without_verdict")
-        values = {key: getattr(evaluation, key) for key in keys}
-        self._write("validation", {"step": step, "time_s": time.monotonic() - self._began_s, **values})
+    def evaluated(self, step: int, name: str, evaluation: Evaluation) -> None:
+        figures = figures_of(evaluation)
+        of_set = {} if name == DEFAULT_SET else {"set": name}
+        weights = {"start_weight": evaluation.start_weight, "end_weight": evaluation.end_weight}
+        when = {"step": step, "time_s": time.monotonic() - self._began_s}
+        self._write("validation", {**when, **of_set, **figures.metrics(), **weights})
         for notice in evaluation.notices:
             self.said(notice)
-        if evaluation.without_verdict:
+        if figures.failures:
             self._send(
                 Notice(
-                    f"{evaluation.without_verdict} of {evaluation.rollouts} held-out rollouts have no verdict after "
-                    f"step {step}, and count as wrong; one of them: {evaluation.first_failure}"
+                    f"{figures.failures} of {figures.rollouts} held-out rollouts{f' of {name}' if of_set else ''} have "
+                    f"no verdict after step {step}, and count as wrong; one of them: {figures.first_failure}"
                 )
             )
-        self._send(ValidationDone(step, evaluation.accuracy))
-        self._trace.note(notes.note_of_evaluation(step, evaluation))
+        self._send(ValidationDone(step, name, evaluation.accuracy))
+        self._trace.note(notes.note_of_evaluation(step, name, evaluation))
 
     def checkpointed(self, step: int, path: Path) -> None:
         self.last_checkpoint, self.last_checkpoint_step = path, step

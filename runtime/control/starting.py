@@ -128,7 +128,7 @@ def _start_reward_workers(plan: RunPlan) -> list[ActorHandle[Any]]:
     """As many as configured. Ray restarts one that dies, which has no state."""
     data, cluster = plan.settings.data, plan.settings.cluster
     threads = verdict_threads(data, cluster.reward_threads, cluster.reward_processes)
-    arguments = (data, threads, cluster.reward_processes, plan.start.origin.prompts)
+    arguments = (data, threads, cluster.reward_processes, plan.start.origin.prompts, plan.settings.sets)
     return [
         start_actor(
             RewardWorker, {**plan.names.options(f"reward-{number}"), "num_cpus": 0, "max_restarts": -1}, *arguments
@@ -222,7 +222,7 @@ def _make_pumps(
             fleet,
             rows,
             recorder,
-            validation_every=settings.validation.every_steps if plan.start.held_out else None,
+            validations={each.name: each.every_steps for each in settings.sets},
             checkpoint_every=checkpointing.every_steps if checkpointing.enabled else None,
             checkpoints=plan.output / CHECKPOINTS,
             keep=checkpointing.keep,

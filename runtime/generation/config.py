@@ -15,13 +15,15 @@ class Sampling:
     """How the tokens of a request are drawn.
 
     `temperature` divides the logits; 0 takes the likeliest token. Of the tokens sorted by probability, `top_k` keeps
-    the first k and `top_p` the fewest whose probabilities reach p. None and 1.0 keep all.
+    the first k and `top_p` the fewest whose probabilities reach p. None and 1.0 keep all. For an `evaluation` nobody
+    needs the log-probabilities, and an engine may report others than the policy's.
     """
 
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int | None = None
     max_new_tokens: int = 16
+    purpose: Literal["training", "evaluation"] = "training"
 
     def __post_init__(self) -> None:
         if self.temperature < 0 or not 0 < self.top_p <= 1 or self.max_new_tokens < 1:

@@ -43,8 +43,8 @@ class GeneratedSequence:
     """One completion: T tokens, the stop token included.
 
     `logprobs` are the policy's at the request's temperature, before top_k and top_p, as the trainer recomputes them:
-    log_softmax(logits / temperature). For greedy decoding they are at temperature 1. `finished` is false if the length
-    limit cut the completion off.
+    log_softmax(logits / temperature). For greedy decoding they are at temperature 1. For an evaluation
+    (`Sampling.purpose`) they are any finite numbers. `finished` is false if the length limit cut the completion off.
     """
 
     token_ids: npt.NDArray[np.int32]

@@ -1,4 +1,4 @@
-"""Held-out accuracy of the weights that an engine runs, without interrupting its other work."""
+"""Held-out prompts rolled out and rated under the weights that an engine runs, beside its other work."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from runtime.generation.config import Sampling
 from runtime.generation.engine import Engine
 from runtime.generation.rollouts import SampledGroup, gather_or_cancel, make_job, sample_groups
-from runtime.groups import Evaluation
+from runtime.groups import Evaluation, HeldOutPrompt, HeldOutRollout
 from runtime.models.text import TextCodec
-from runtime.tasks.base import Scored, Task
+from runtime.tasks.base import Rated, Scored, Task
 
 RateGroups = Callable[[Sequence[SampledGroup]], Awaitable[Scored]]
 """Rates groups of held-out prompts."""
@@ -29,13 +29,14 @@ async def evaluate(
     max_prompt_tokens: int,
     rollouts_per_prompt: int = 1,
     max_turns: int = 1,
+    ended: Callable[[HeldOutPrompt], None] = lambda prompt: None,
 ) -> Evaluation:
     """Roll out items of a task (usually its validation split), and rate groups while others are generated.
 
     sampling: as in training, to compare with its rewards, or temperature 0 for greedy decoding.
+    ended: called with each prompt once it is rated.
     label: begins the request ids; no other request in flight may begin with it.
     The same seed, weights and sampling give the same completions, as far as floating point allows.
-    A rollout without a verdict counts as wrong, and in `without_verdict`.
     Raises ValueError without indices, and the errors of sample_groups and `rate`.
     """
     if not indices:
@@ -55,43 +56,57 @@ async def evaluate(
     ]
     sampling_groups = sample_groups(engine, task, codec, jobs, max_prompt_tokens=max_prompt_tokens, max_turns=max_turns)
     try:
-        groups, scores = await _rate_as_they_end(sampling_groups, rate)
+        groups, prompts, notices = await _rate_as_they_end(sampling_groups, rate, ended)
     except BaseException:
         for sampled in sampling_groups:
             sampled.cancel()
         await asyncio.wait(sampling_groups)
         raise
-    rated = [verdict for scored in scores for siblings in scored.groups for verdict in siblings]
-    failures = [verdict for verdict in rated if isinstance(verdict, str)]
-    verdicts = [verdict for verdict in rated if not isinstance(verdict, str)]
     return Evaluation(
-        accuracy=sum(verdict.correct for verdict in verdicts) / len(rated),
-        mean_reward=sum(verdict.reward for verdict in verdicts) / len(rated),
-        prompts=len(indices),
-        rollouts=len(rated),
+        prompts=tuple(sorted(prompts, key=lambda prompt: prompt.index)),
         start_weight=min(group.start_weight for group in groups),
         end_weight=max(group.end_weight for group in groups),
-        without_verdict=len(failures),
-        first_failure=failures[0] if failures else None,
-        notices=tuple(scored.notice for scored in scores if scored.notice is not None),
+        notices=tuple(notices),
     )
 
 
 async def _rate_as_they_end(
-    sampled: Sequence[asyncio.Task[SampledGroup]], rate: RateGroups
-) -> tuple[list[SampledGroup], list[Scored]]:
-    """One call rates all groups that end in the same turn of the loop. Cancels its calls if one fails."""
+    sampled: Sequence[asyncio.Task[SampledGroup]], rate: RateGroups, ended: Callable[[HeldOutPrompt], None]
+) -> tuple[list[SampledGroup], list[HeldOutPrompt], list[str]]:
+    """One call rates all groups that end in the same turn of the loop. Cancels its calls if one fails.
+
+    Returns the groups, the same rated, and the messages of reward workers.
+    """
     groups: list[SampledGroup] = []
-    rating: list[asyncio.Task[Scored]] = []
+    prompts: list[HeldOutPrompt] = []
+    notices: list[str] = []
+
+    async def rate_together(together: Sequence[SampledGroup]) -> None:
+        scored = await rate(together)
+        notices.extend([] if scored.notice is None else [scored.notice])
+        for group, verdicts in zip(together, scored.groups, strict=True):
+            prompts.append(_rated(group, verdicts))
+            ended(prompts[-1])
+
+    rating: list[asyncio.Task[None]] = []
     pending = set(sampled)
     try:
         while pending:
             done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
             together = [task.result() for task in sampled if task in done]
             groups += together
-            rating.append(asyncio.ensure_future(rate(together)))
+            rating.append(asyncio.create_task(rate_together(together)))
     except BaseException:
         for call in rating:
             call.cancel()
         raise
-    return groups, await gather_or_cancel(rating)
+    await gather_or_cancel(rating)
+    return groups, prompts, notices
+
+
+def _rated(group: SampledGroup, verdicts: Sequence[Rated]) -> HeldOutPrompt:
+    rollouts = (
+        HeldOutRollout(verdict, sample.completion.tokens, sample.finished, sample.turns)
+        for sample, verdict in zip(group.samples, verdicts, strict=True)
+    )
+    return HeldOutPrompt(group.index, tuple(rollouts))

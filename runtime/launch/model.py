@@ -11,6 +11,7 @@ from jinja2 import TemplateError
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
+from runtime.evaluation.sets import engine_limits
 from runtime.files import writing
 from runtime.generation.config import TorchEngineConfig
 from runtime.generation.on_torch.self_check import check_supported
@@ -98,7 +99,7 @@ def _make_tiny_model(settings: Settings, directory: Path) -> None:
 
 def model_refusals(settings: Settings, model: PreTrainedModel) -> tuple[str, ...]:
     """Why a model cannot be trained or sampled from. `model` may have no weights; its layers get frozen."""
-    policy, generation = settings.policy, settings.generation
+    policy, generation = settings.policy, engine_limits(settings.generation, settings.sets)
     checks: list[Callable[[], object]] = [partial(check_context, model, policy.max_total_sequence_length)]
     if policy.train_last_layers is not None:
         checks.append(partial(freeze_all_but_last_layers, model, policy.train_last_layers))

@@ -23,12 +23,13 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from runtime.actors.reward_worker import pool_size, verdict_threads
 from runtime.checkpoints.checkpoint import CHECKPOINTS
+from runtime.evaluation.sets import EvaluationSet, engine_limits
 from runtime.generation.config import TorchEngineConfig
 from runtime.launch.machine import Machine, this_machine
 from runtime.metrics.writers import METRICS_FILE
@@ -89,6 +90,7 @@ def preflight(
     threads = verdict_threads(settings.data, cluster.reward_threads, cluster.reward_processes)
     threads_of_a_process = pool_size(threads, cluster.reward_processes).threads
     problems = data_problems(settings.data, threads_of_a_process, tell)
+    problems += set_problems([each for each in settings.sets if each.data != settings.data], threads_of_a_process, tell)
     problems += output_problems(output, resume=resume)
     size = TINY_SIZE
     try:
@@ -108,6 +110,29 @@ def data_problems(data: DataConfig, threads: int = 1, tell: Tell = lambda text: 
     `tell` gets a line if that takes long, the number of lines held out, and the output of a verifier that fails.
     """
     splits: tuple[Split, ...] = ("training", "validation") if data.validation_size else ("training",)
+    problems, trials = _problems_and_trials(data, splits)
+    if problems:
+        return problems
+    if isinstance(data.task, JsonlTaskConfig):
+        tell(say_split(data.task, data))
+    return _problems_of_judge(trials, threads, tell)
+
+
+def set_problems(sets: Sequence[EvaluationSet], threads: int = 1, tell: Tell = lambda text: None) -> list[str]:
+    """The same for evaluation sets, whose training side is not loaded. Sets of the same data are looked at once."""
+    problems: list[str] = []
+    seen: list[DataConfig] = []
+    for each in sets:
+        if each.data not in seen:
+            seen.append(each.data)
+            found, trials = _problems_and_trials(each.data, ("validation",))
+            found = found or _problems_of_judge(trials, threads, tell)
+            problems += [f"{each.key}: {problem}" for problem in found]
+    return problems
+
+
+def _problems_and_trials(data: DataConfig, splits: Sequence[Split]) -> tuple[list[str], list[Trial]]:
+    """What is wrong with the data, and what its judge is to be tried on."""
     problems: list[str] = []
     trials: list[Trial] = []
     for split in splits:
@@ -124,10 +149,10 @@ def data_problems(data: DataConfig, threads: int = 1, tell: Tell = lambda text: 
         else:
             if isinstance(task, JudgedTask) and reference is not None:
                 trials.append(Trial(task, 0, reference))
-    if problems:
-        return list(dict.fromkeys(problems))  # a problem that both splits share is listed once
-    if isinstance(data.task, JsonlTaskConfig):
-        tell(say_split(data.task, data))
+    return list(dict.fromkeys(problems)), trials  # a problem that both splits share is listed once
+
+
+def _problems_of_judge(trials: Sequence[Trial], threads: int, tell: Tell) -> list[str]:
     problem = try_judge(trials, threads, tell) if trials else None
     return [] if problem is None else [problem]
 
@@ -201,7 +226,8 @@ def memory_parts(settings: Settings, size: ModelSize) -> dict[str, int]:
     generation, plane, sync = settings.generation, settings.data_plane, settings.weight_sync
     engine, workers = generation.engine, cluster.num_generation_workers
     arrays = cluster.trainer_device != "cuda"  # those on GPUs are not counted
-    sequence_tokens = generation.max_prompt_tokens + generation.max_new_tokens
+    longest = engine_limits(generation, settings.sets)
+    sequence_tokens = longest.max_prompt_tokens + longest.max_new_tokens
     step_tokens = grpo.num_prompts_per_step * grpo.num_generations_per_prompt * sequence_tokens
     keeps_reference = settings.loss_fn.reference_policy_kl_penalty > 0
     bytes_per_parameter = (16 if policy.train_last_layers is None else 4) + 4 * keeps_reference
@@ -210,7 +236,9 @@ def memory_parts(settings: Settings, size: ModelSize) -> dict[str, int]:
     sequences = engine.max_batch_sequences if isinstance(engine, TorchEngineConfig) else 0
     cached_values = 2 * size.layers * size.key_value_width * sequences * sequence_tokens
     worker = (4 if engine.precision == "float32" else 2) * (size.parameters + cached_values)
-    verdict_processes = cluster.num_reward_workers * cluster.reward_processes * judged(settings.data)
+    own_data = [each.data for each in settings.sets if each.data != settings.data]
+    pools = judged(settings.data) + sum(map(judged, own_data))
+    verdict_processes = cluster.num_reward_workers * cluster.reward_processes * pools
     queue_processes = 2 + plane.num_storage_units if isinstance(plane, TransferQueuePlaneConfig) else 0
     collective = isinstance(sync, CollectiveSyncConfig)
     copy = (4 if sync.dtype == "float32" else 2) * size.parameters if collective else 0

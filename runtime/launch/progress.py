@@ -10,6 +10,7 @@ from rich.live import Live
 from rich.text import Text
 
 from runtime.control.messages import Listener, Message, Notice, StepDone, ValidationDone
+from runtime.evaluation.config import DEFAULT_SET
 from runtime.explain.live import Standing, live_view, number
 from runtime.files import Json
 
@@ -63,7 +64,8 @@ def _print(console: Console, message: Message, max_steps: int | None) -> None:
     match message:
         case StepDone(record):
             console.print(Text(step_line(record, max_steps)), soft_wrap=True)
-        case ValidationDone(step, accuracy):
-            console.print(Text(f"held-out accuracy {accuracy:.3f} after {step} steps"), soft_wrap=True)
+        case ValidationDone(step, name, accuracy):
+            of_set = "" if name == DEFAULT_SET else f" of {name}"
+            console.print(Text(f"held-out accuracy{of_set} {accuracy:.3f} after {step} steps"), soft_wrap=True)
         case Notice(text):
             console.print(Text(text), soft_wrap=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from transformers import PreTrainedTokenizerBase
 
 from fsm.config.blocks import GrpoConfig
 from fsm.config.setup import NO_LIMIT_OF_EPOCHS
+from runtime.evaluation.sets import EvaluationSet
 from runtime.launch.preflight import Findings
 from runtime.models.text import TextCodec, make_codec
 from runtime.settings import Settings
@@ -33,26 +35,36 @@ def count_prompts(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Fin
     try:
         codec = make_codec(tokenizer, settings.data)
         training = load_task(settings.data, "training")
-        held_out = load_task(settings.data, "validation") if settings.data.validation_size else None
         long_training = _too_long(training, codec, settings.generation.max_prompt_tokens)
-        long_held_out = [] if held_out is None else _too_long(held_out, codec, settings.generation.max_prompt_tokens)
+        refusals = list(long_held_out(settings.sets, tokenizer))
     except TaskError as error:
         return Findings(refusals=(str(error),))
-    refusals, notices = [], []
+    notices = []
     skipped = len(long_training) * _passes(settings.grpo, training.num_prompts)
     budget = settings.async_rl.rollout_failure.max_skipped_prompts
     if skipped > budget:
         skips = f", or have them skipped, with async_rl.rollout_failure.max_skipped_prompts: {skipped}"
-        refused = _refusal("training", long_training, training.num_prompts, settings)
+        refused = _refusal(long_training, training.num_prompts, settings)
         refusals.append(refused + (skips if skipped < NO_LIMIT_OF_EPOCHS else ""))
     elif skipped:
         notices.append(
             f"{len(long_training)} of {training.num_prompts} prompts are longer than generation.max_prompt_tokens = "
             f"{settings.generation.max_prompt_tokens} and will be skipped: {_named(long_training)}"
         )
-    if held_out is not None and long_held_out:
-        refusals.append(_refusal("validation", long_held_out, held_out.num_prompts, settings))
     return Findings(tuple(refusals), tuple(notices))
+
+
+def long_held_out(sets: Sequence[EvaluationSet], tokenizer: PreTrainedTokenizerBase) -> Iterator[str]:
+    """Refusals of sets with too long prompts. Raises TaskError."""
+    for each in sets:
+        task = load_task(each.data, "validation")
+        found = _too_long(task, make_codec(tokenizer, each.data), each.max_prompt_tokens)
+        if found:
+            yield (
+                f"{len(found)} of {task.num_prompts} prompts of {each.name} are longer than max_prompt_tokens = "
+                f"{each.max_prompt_tokens}: {_named(found)}; set generation.max_prompt_tokens or {each.key}."
+                f"max_prompt_tokens to {found[0].tokens}, shorten these prompts or leave them out of the data"
+            )
 
 
 def _passes(grpo: GrpoConfig, num_prompts: int) -> int:
@@ -73,7 +85,7 @@ def _too_long(task: Task, codec: TextCodec, limit: int) -> list[_Long]:
     return sorted(found, key=lambda long: -long.tokens)
 
 
-def _refusal(split: str, found: list[_Long], prompts: int, settings: Settings) -> str:
+def _refusal(found: list[_Long], prompts: int, settings: Settings) -> str:
     generation, longest = settings.generation, found[0].tokens
     sequence = longest + generation.max_new_tokens
     also = (
@@ -82,7 +94,7 @@ def _refusal(split: str, found: list[_Long], prompts: int, settings: Settings) -
         else ""
     )
     return (
-        f"{len(found)} of {prompts} prompts of {split} are longer than generation.max_prompt_tokens = "
+        f"{len(found)} of {prompts} prompts of training are longer than generation.max_prompt_tokens = "
         f"{generation.max_prompt_tokens}: {_named(found)}; set max_prompt_tokens to {longest}{also}, shorten these "
         "prompts or leave them out of the data"
     )

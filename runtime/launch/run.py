@@ -20,10 +20,11 @@ from runtime.checkpoints.origin import origin_of
 from runtime.checkpoints.resume import ResumeRequest, find_resume_point
 from runtime.control.failures import InterruptedAtStart, RunFailed, failure_of
 from runtime.control.messages import Listener, Notice, Outcome, RunPlan, Start
+from runtime.evaluation.sets import HeldOut
 from runtime.files import FileNotWritten, writing
 from runtime.generation.config import VllmEngineConfig
 from runtime.generation.engine import RequestRefused
-from runtime.generation.on_vllm.setup import VllmMissing, check_validation, check_vllm_installed
+from runtime.generation.on_vllm.setup import VllmMissing, check_vllm_installed, logprobs_mode
 from runtime.launch.machine import PeakMemory
 from runtime.launch.preflight import Findings, Tell, preflight
 from runtime.launch.ray_session import ray_session
@@ -128,8 +129,8 @@ def decide_start(
     return Start(num_prompts, held_out, point.origin, point)
 
 
-def check_run(settings: Settings, output: Path, *, resume: bool, tell: Tell = lambda text: None) -> tuple[int, int]:
-    """Refuse what cannot run. Returns the numbers of training and held-out prompts.
+def check_run(settings: Settings, output: Path, *, resume: bool, tell: Tell = lambda text: None) -> tuple[int, HeldOut]:
+    """Refuse what cannot run. Returns the number of training prompts, and of each set's.
 
     `tell` gets what a user should know, and what takes long. Raises ConfigError, which lists every problem.
     """
@@ -138,7 +139,7 @@ def check_run(settings: Settings, output: Path, *, resume: bool, tell: Tell = la
     try:
         if isinstance(settings.generation.engine, VllmEngineConfig):
             check_vllm_installed()
-            check_validation(settings.generation, settings.validation.temperature)
+            logprobs_mode(settings.generation)
     except (VllmMissing, RequestRefused) as refused:
         problems.append(str(refused))
     try:
@@ -153,7 +154,7 @@ def check_run(settings: Settings, output: Path, *, resume: bool, tell: Tell = la
         raise ConfigError("\n  - ".join(["the run cannot start:", *problems]))
     try:
         num_prompts = load_task(settings.data, "training").num_prompts
-        held_out = load_task(settings.data, "validation").num_prompts if settings.data.validation_size else 0
+        held_out = {each.name: load_task(each.data, "validation").num_prompts for each in settings.sets}
     except TaskError as error:
         raise ConfigError(f"the run cannot start: {error}") from None
     _refuse_too_few(num_prompts, set_up_in_time(settings, num_prompts).limits)
@@ -268,6 +269,7 @@ def summary_of(settings: Settings, outcome: Outcome, wall_s: float, peak_memory_
     return Summary(
         accuracy_before=outcome.accuracy_before,
         accuracy_after=outcome.accuracy_after,
+        accuracy_by_set=outcome.accuracy_by_set,
         steps=len(outcome.closed),
         closed=outcome.closed,
         balance=outcome.balance,

@@ -37,6 +37,7 @@ class RunCurves(NamedTuple):
     reward: Curve
     """Before dynamic sampling if known, since trained groups are selected for variance."""
     accuracy: Curve
+    """Of the first set, if there are several."""
     zero_variance: Curve
 
 
@@ -76,9 +77,12 @@ def _draw_run(curves: RunCurves, picture: Path, title: str) -> None:
 def read_curves(metrics: Path) -> RunCurves:
     """The curves of a metrics.jsonl, whose last line may be torn."""
     reward, accuracy, zero_variance = (Curve([], [], []) for _ in range(3))
-    for record in _one_run(_read_lines(metrics)):
+    records = _one_run(_read_lines(metrics))
+    first_set = next((record.get("set") for record in records if record["kind"] == "validation"), None)
+    for record in records:
         if record["kind"] == "validation":
-            _append(accuracy, record, record["accuracy"])
+            if record.get("set") == first_set:
+                _append(accuracy, record, record["accuracy"])
         else:
             unfiltered = record["unfiltered_reward"]
             _append(reward, record, record["reward"] if unfiltered is None else unfiltered)

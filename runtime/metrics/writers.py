@@ -1,7 +1,8 @@
 """Writers of metrics: a file of JSON lines always; TensorBoard, Prometheus and W&B if configured.
 
 Every line of metrics.jsonl has a `kind`: "step" with the fields of `runtime.metrics.step_record.StepRecord`, or
-"validation" with `step` (the validated version), `time_s`, `accuracy`, and further fields of the caller.
+"validation" with `step` (the validated version), `time_s`, `accuracy`, and further fields of the caller. The validation
+of a named set has its name in `set`; backends have its figures under validation/NAME/….
 """
 
 from __future__ import annotations
@@ -126,6 +127,11 @@ def scalars(record: Record) -> Iterator[tuple[str, float]]:
             yield name, float(value)
 
 
+def _prefix(kind: Kind, record: Record) -> str:
+    """What the names of a record's figures begin with."""
+    return f"{kind}/{record['set']}" if "set" in record else kind
+
+
 class JsonlWriter(MetricsWriter):
     """One JSON line a record, written at once. A resumed run appends to the file.
 
@@ -168,7 +174,7 @@ class JsonlWriter(MetricsWriter):
 
 
 class TensorBoardWriter(MetricsWriter):
-    """Scalars named step/… and validation/…"""
+    """Scalars named step/…, validation/… and validation/SET/…"""
 
     def __init__(self, directory: Path) -> None:
         module = _import("torch.utils.tensorboard", *_TENSORBOARD)
@@ -180,7 +186,7 @@ class TensorBoardWriter(MetricsWriter):
         with writing(self._directory, "the run continues, and metrics.jsonl has the same figures"):
             for name, value in scalars(record):
                 if name != "step":
-                    self._writer.add_scalar(f"{kind}/{name}", value, global_step=record["step"])
+                    self._writer.add_scalar(f"{_prefix(kind, record)}/{name}", value, global_step=record["step"])
 
     def close(self) -> None:
         with writing(self._directory, "metrics.jsonl has the same figures"):
@@ -190,7 +196,8 @@ class TensorBoardWriter(MetricsWriter):
 class PrometheusWriter(MetricsWriter):
     """The latest values as gauges, served on the loopback alone: evenstep_step_reward, evenstep_validation_accuracy.
 
-    Nested values have a label: evenstep_step_worker_idle_share{name="worker-0"}. The run's current state is
+    Nested values have a label: evenstep_step_worker_idle_share{name="worker-0"}, those of a named set another:
+    evenstep_validation_accuracy{set="maths"}. The run's current state is
     evenstep_now_in_flight and so on, for alerts on a run that hangs.
     """
 
@@ -212,12 +219,14 @@ class PrometheusWriter(MetricsWriter):
         for path, value in scalars(record):
             outer, _, inner = path.partition("/")
             name = f"evenstep_{kind}" if outer == "step" else f"evenstep_{kind}_{outer}"
+            of_set = {"set": record["set"]} if "set" in record else {}
+            labels = {**of_set, **({"name": inner} if inner else {})}
             gauge = self._gauges.get(name)
             if gauge is None:
-                labels = ["name"] if inner else []
-                gauge = self._client.Gauge(name, f"{outer} of the latest {kind}", labels, registry=self._registry)
+                text = f"{outer} of the latest {kind}"
+                gauge = self._client.Gauge(name, text, list(labels), registry=self._registry)
                 self._gauges[name] = gauge
-            (gauge.labels(inner) if inner else gauge).set(value)
+            (gauge.labels(**labels) if labels else gauge).set(value)
 
     def close(self) -> None:
         self._server.shutdown()
@@ -240,7 +249,7 @@ class WandbWriter(MetricsWriter):
         self._run.define_metric("*", step_metric="step")
 
     def write(self, kind: Kind, record: Record) -> None:
-        values = {f"{kind}/{name}": value for name, value in scalars(record) if name != "step"}
+        values = {f"{_prefix(kind, record)}/{name}": value for name, value in scalars(record) if name != "step"}
         self._run.log({"step": record["step"], **values})
 
     def close(self) -> None:

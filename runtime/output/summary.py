@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fsm.core import Core
+from runtime.evaluation.config import DEFAULT_SET
 
 
 class Summary(TypedDict):
@@ -19,6 +20,9 @@ class Summary(TypedDict):
     accuracy_before: float | None
     """Held-out accuracy before the first step; None if nothing was held out."""
     accuracy_after: float | None
+    """Both are of the first of `validation.sets`, if there are any."""
+    accuracy_by_set: dict[str, dict[str, float]]
+    """By name of the set: before the run, and after one that completed."""
     steps: int
     closed: list[dict[str, int]]
     """Per closed step its number, selected, charged and short."""
@@ -87,12 +91,12 @@ def headline(summary: Summary, outcome: str) -> list[str]:
     """The outcome, accuracy, steps, time and memory."""
     closed = summary["closed"]
     selected, charged, short = (sum(step[key] for step in closed) for key in ("selected", "charged", "short"))
-    before, after = summary["accuracy_before"], summary["accuracy_after"]
     lines = [f"run {outcome}"]
-    if before is not None and after is not None:
-        lines.append(f"held-out accuracy {before:.3f} before, {after:.3f} after ({after - before:+.3f})")
-    elif after is not None:
-        lines.append(f"held-out accuracy {after:.3f} after")
+    for name, measured in summary["accuracy_by_set"].items():
+        of_set = "" if name == DEFAULT_SET else f" of {name}"
+        said = ", ".join(f"{accuracy:.3f} {when}" for when, accuracy in measured.items())
+        gained = f" ({measured['after'] - measured['before']:+.3f})" if len(measured) == 2 else ""
+        lines.append(f"held-out accuracy{of_set} {said}{gained}")
     lines.append(f"{summary['steps']} steps: {selected} groups selected, {charged} charged, {short} short")
     if summary["steps_without_tokens"]:
         lines.append(

@@ -81,8 +81,10 @@ class Happenings:
                 self._mark(now, Kind.WORKER_DIED, f"{worker}: {reason}")
             case notes.NoProgress(idle_s, waits_for):
                 self._mark(now, Kind.NO_PROGRESS, f"for {idle_s:.0f} s: {waits_for}")
-            case notes.Validated(step, accuracy, reward_mean, rollouts):
-                said = f"after {step} steps: accuracy {accuracy:.3f}, reward {reward_mean:.3f}, {rollouts} rollouts"
+            case notes.Validated(step, accuracy, reward_mean, rollouts, name):
+                said = (
+                    f"{name} after {step} steps: accuracy {accuracy:.3f}, reward {reward_mean:.3f}, {rollouts} rollouts"
+                )
                 self._mark(now, Kind.VALIDATED, said)
             case notes.Checkpointed(step, path):
                 self._mark(now, Kind.CHECKPOINTED, f"after {step} steps: {path}")

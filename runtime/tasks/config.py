@@ -140,7 +140,7 @@ class DataConfig(Strict):
     held_out_fraction: float = Field(
         default=0.1,
         ge=0,
-        le=0.9,
+        le=1,
         description=(
             "Share of all possible prompts that is never trained on. No line of a file is held out if "
             "validation_size is 0."

@@ -96,6 +96,8 @@ class Validated(NamedTuple):
     accuracy: float
     reward_mean: float
     rollouts: int
+    of_set: str = "validation"
+    """The set's name; an older trace has one set, without a name."""
 
 
 class Checkpointed(NamedTuple):
@@ -164,6 +166,6 @@ def note_of_receipt(receipt: GroupReceipt) -> GroupReceived:
     )
 
 
-def note_of_evaluation(step: int, evaluation: Evaluation) -> Validated:
-    """The figures of a validation."""
-    return Validated(step, evaluation.accuracy, evaluation.mean_reward, evaluation.rollouts)
+def note_of_evaluation(step: int, name: str, evaluation: Evaluation) -> Validated:
+    """The figures of a set."""
+    return Validated(step, evaluation.accuracy, evaluation.mean_reward, len(evaluation.rollouts), name)

@@ -19,6 +19,8 @@ DOCUMENT = Path(__file__).parents[2] / "docs/generated/configuration.md"
 
 def blocks(model: type[BaseModel], path: str = "") -> Iterator[tuple[str, type[BaseModel]]]:
     yield path, model
+    if path.endswith(".data"):  # described once, at its first place
+        return
     for name, field in model.model_fields.items():
         for inner in models_in(field.annotation):
             yield from blocks(inner, f"{path}.{name}" if path else name)

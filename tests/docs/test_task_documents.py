@@ -38,8 +38,8 @@ def test_the_example_passes_the_checks_of_a_run_and_its_verifier_rates(folder: P
     training, held_out = check_run(settings, folder / "run", resume=False)
 
     assert training >= settings.grpo.num_prompts_per_step
-    assert held_out >= 1
-    assert training + held_out == 5
+    assert held_out["validation"] >= 1
+    assert training + held_out["validation"] == 5
     task = load_task(settings.data, "training")
     answer = task.reference(0)
     assert answer is not None

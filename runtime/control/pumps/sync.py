@@ -10,7 +10,7 @@ Produces: SyncFinished; every so many steps also a validation or a checkpoint, o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,8 +38,8 @@ class SyncPump:
     fleet: Fleet
     rows: Rows
     recorder: RunRecorder
-    validation_every: int | None
-    """In steps, like the next; None: never."""
+    validations: Mapping[str, int | None]
+    """Steps between two measurements of each set, by its name; None: never, like the next."""
     checkpoint_every: int | None
     checkpoints: Path
     keep: int
@@ -63,10 +63,11 @@ class SyncPump:
             await self.fleet.load(published)
         if self.control.apply(SyncFinished(version)):
             self.recorder.synced(version)
-        if not self.control.over and self.validation_every and version % self.validation_every == 0:
-            with self._recorded("evaluate", version):
-                evaluation = await self.fleet.evaluate(f"validation-{version}", self.control.progressed)
-            self.recorder.evaluated(version, evaluation)
+        for name, every in self.validations.items():
+            if not self.control.over and every is not None and version % every == 0:
+                with self._recorded("evaluate", version):
+                    evaluation = await self.fleet.evaluate(name, f"{name}-{version}", self.control.progressed)
+                self.recorder.evaluated(version, name, evaluation)
 
     async def checkpoint(self, control: Json | None = None) -> None:
         """Save the run as it is now, which must be between two optimizer steps; or as `control`, an earlier snapshot.
@@ -83,13 +84,13 @@ class SyncPump:
         self.longest_save_s = max(self.longest_save_s, asyncio.get_running_loop().time() - began_s)
         self.recorder.checkpointed(step, path)
 
-    async def measure(self, label: str, progressed: Callable[[], None]) -> Evaluation:
-        """Held-out accuracy of the core's version, while no step is taken; calls `progressed` after each part.
+    async def measure(self, name: str, label: str, progressed: Callable[[], None]) -> Evaluation:
+        """Measure a set under the core's version, while no step is taken; calls `progressed` after each part.
 
         A sync that a stop has cut short is completed first, or an older version would be measured.
         """
         await self.fleet.load(await self.trainer.publish(self.control.core.state.trainer.version))
-        return await self.fleet.evaluate(label, progressed)
+        return await self.fleet.evaluate(name, label, progressed)
 
     @contextmanager
     def _recorded(self, call: str, number: int) -> Iterator[None]:

@@ -57,16 +57,11 @@ def logprobs_mode(config: GenerationConfig) -> LogprobsMode:
     return "raw_logprobs"
 
 
-def check_validation(config: GenerationConfig, temperature: float | None) -> None:
-    """Raise RequestRefused if vLLM cannot measure generation, or validation at its own temperature."""
-    mode = logprobs_mode(config)
-    if mode == "raw_logprobs" and temperature is not None:
-        _check_raw(config.model_copy(update={"temperature": temperature}).sampling(), "validation")
-
-
 def check_measurable(request: GroupRequest, mode: LogprobsMode) -> None:
-    """Raise RequestRefused for a request whose log-probabilities this mode reports wrongly."""
+    """Raise RequestRefused for a request of training whose log-probabilities this mode reports wrongly."""
     sampling = request.sampling
+    if sampling.purpose == "evaluation":
+        return
     if mode == "raw_logprobs":
         _check_raw(sampling, f"request {request.request_id!r}")
     elif _truncates(sampling):

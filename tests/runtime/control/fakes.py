@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,8 @@ from runtime.control.pumps.rows import Rows
 from runtime.control.pumps.sync import SyncPump
 from runtime.control.pumps.training import TrainingPump
 from runtime.files import FileNotWritten
-from runtime.groups import Evaluation, GroupReceipt
+from runtime.groups import Evaluation, GroupReceipt, HeldOutPrompt, HeldOutRollout
+from runtime.tasks.base import Verdict
 from runtime.trace.notes import AttemptsPlaced, CallBegan, CallEnded, Note
 from runtime.training.step_metrics import StepMetrics
 from runtime.transport.answers import (
@@ -141,9 +142,18 @@ class FakeFleet:
         await self.loading.wait()
         self.loaded.append(published.version)
 
-    async def evaluate(self, label: str, progressed: Callable[[], None]) -> Evaluation:
+    async def evaluate(self, name: str, label: str, progressed: Callable[[], None]) -> Evaluation:
         progressed()
-        return Evaluation(0.5, 0.5, 1, 1, 0, 0)
+        return evaluation()
+
+
+def evaluation(version: int = 0, correct: Sequence[bool] = (True, False)) -> Evaluation:
+    """A set of as many prompts, measured under a version."""
+    prompts = (
+        HeldOutPrompt(index, (HeldOutRollout(Verdict(float(right), right), 3, True),))
+        for index, right in enumerate(correct)
+    )
+    return Evaluation(tuple(prompts), version, version)
 
 
 class FakeTrainer:
@@ -229,6 +239,8 @@ class FakeRecorder:
     stalls: list[str] = field(default_factory=list)
     dead_ends: list[str] = field(default_factory=list)
     evaluations: list[int] = field(default_factory=list)
+    sets: list[str] = field(default_factory=list)
+    """Of each evaluation."""
     checkpoints: list[int] = field(default_factory=list)
     synced_versions: list[int] = field(default_factory=list)
     placements: list[tuple[str, list[Attempt]]] = field(default_factory=list)
@@ -269,8 +281,9 @@ class FakeRecorder:
     def synced(self, version: int) -> None:
         self.synced_versions.append(version)
 
-    def evaluated(self, step: int, evaluation: Evaluation) -> None:
+    def evaluated(self, step: int, name: str, evaluation: Evaluation) -> None:
         self.evaluations.append(step)
+        self.sets.append(name)
 
     def checkpointed(self, step: int, path: Path) -> None:
         self.checkpoints.append(step)
@@ -299,7 +312,7 @@ class Run:
         trainer: FakeTrainer | None = None,
         *,
         stop_after: int | None = None,
-        validation_every: int | None = None,
+        validations: Mapping[str, int | None] | None = None,
         checkpoint_every: int | None = None,
     ) -> None:
         run_config = parse_config(config)
@@ -322,7 +335,7 @@ class Run:
                 fleet,
                 self.rows,
                 self.recorder,
-                validation_every=validation_every,
+                validations=validations or {},
                 checkpoint_every=checkpoint_every,
                 checkpoints=Path("checkpoints"),
                 keep=1,

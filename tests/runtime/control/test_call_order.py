@@ -97,14 +97,14 @@ async def deliver(arrivals: Sequence[int], *, busy: bool) -> Seen:
     configured, post = settings_of(), Post(Random(0))
     engine = FakeEngine(None if busy else post.send)
     carrying = asyncio.create_task(post.carry())
-    rewards = LocalActor(post, RewardWorker(configured.data, 1, 1))
+    rewards = LocalActor(post, RewardWorker(configured.data, 1, 1, sets=configured.sets))
     worker = opened_worker(configured, engine, [rewards], KeepingPlane())
     assert await worker.load_weights(0, published(1)) == 1
     send: list[Callable[[int], Coroutine[Any, Any, Any]]] = [
         lambda number: worker.exchange(number, ORDERS[0]),
         lambda number: worker.exchange(number, ORDERS[1]),
         lambda number: worker.abort(number, [A.attempt]),
-        lambda number: worker.evaluate(number, "validation", [0, 1]),
+        lambda number: worker.evaluate(number, "validation", "validation", [0, 1]),
         lambda number: worker.load_weights(number, published(2)),
         lambda number: worker.exchange(number, []),
     ]

@@ -21,7 +21,7 @@ def test_every_attempt_is_noted_with_the_worker_that_it_was_given_to() -> None:
 
 
 def test_a_sync_is_a_publication_and_a_load_and_what_is_done_beside_is_noted() -> None:
-    run = Run(CONFIG, 8, FakeFleet(), validation_every=2, checkpoint_every=2)
+    run = Run(CONFIG, 8, FakeFleet(), validations={"validation": 2}, checkpoint_every=2)
     asyncio.run(run.go())
     calls = run.recorder.calls
     for version in (1, 2, 3, 4):

@@ -15,7 +15,7 @@ from runtime.control.pumps.clock import watch
 from runtime.control.pumps.training import NothingTrained
 from runtime.groups import Evaluation
 from runtime.transport.answers import Order
-from tests.runtime.control.fakes import FakeFleet, FakeTrainer, Run, receipt
+from tests.runtime.control.fakes import FakeFleet, FakeTrainer, Run, evaluation, receipt
 
 N = 4
 
@@ -314,21 +314,24 @@ def test_the_watchdog_explains_what_the_run_waits_for(action: str) -> None:
 
 def test_validations_and_checkpoints_come_every_so_many_steps() -> None:
     async def scenario() -> Run:
-        run = Run(config("ready_first", 1), 6 * N, FakeFleet(), validation_every=2, checkpoint_every=3)
+        run = Run(
+            config("ready_first", 1), 6 * N, FakeFleet(), validations={"a": 2, "b": 4, "c": None}, checkpoint_every=3
+        )
         await run.go()
         return run
 
     run = asyncio.run(scenario())
     assert run.recorder.checkpoints == [3, 6]
-    assert run.recorder.evaluations[:2] == [2, 4]
+    assert list(zip(run.recorder.evaluations, run.recorder.sets, strict=True))[:3] == [(2, "a"), (4, "a"), (4, "b")]
+    assert "c" not in run.recorder.sets
     for saved, prompts in run.trainer.saved:
         assert sorted(prompts) == sorted(group[0] for place in ("ready", "chunk") for group in saved[place])
 
 
 def test_a_validation_after_a_stop_within_a_sync_measures_the_version_that_was_trained() -> None:
     class MeasuredFleet(FakeFleet):
-        async def evaluate(self, label: str, progressed: Any) -> Evaluation:
-            return Evaluation(0.5, 0.5, 1, 1, self.loaded[-1], self.loaded[-1])
+        async def evaluate(self, name: str, label: str, progressed: Any) -> Evaluation:
+            return evaluation(self.loaded[-1])
 
     async def scenario() -> tuple[Run, Evaluation]:
         fleet = MeasuredFleet()
@@ -340,12 +343,12 @@ def test_a_validation_after_a_stop_within_a_sync_measures_the_version_that_was_t
         run.control.apply(StallTimeout(1.0))
         await going
         fleet.loading.set()
-        return run, await run.pumps.sync.measure("after", lambda: None)
+        return run, await run.pumps.sync.measure("validation", "after", lambda: None)
 
-    run, evaluation = asyncio.run(scenario())
+    run, measured = asyncio.run(scenario())
     assert isinstance(run.core.error, Stalled)
     assert run.core.state.trainer.version == 1
-    assert (evaluation.start_weight, evaluation.end_weight) == (1, 1)
+    assert (measured.start_weight, measured.end_weight) == (1, 1)
 
 
 def test_an_interrupt_waits_for_the_optimizer_step_under_way() -> None:

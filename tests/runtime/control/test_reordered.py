@@ -95,12 +95,16 @@ def local_fleet(
             post.send(finish)
 
     configured, cluster = settings_of(**overrides), LocalCluster(post)
-    rewards = Rewards(LocalActor(post, RewardWorker(configured.data, 1, 1)), post.random, losses)
+    rewards = Rewards(LocalActor(post, RewardWorker(configured.data, 1, 1, sets=configured.sets)), post.random, losses)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fleet_module, "start_actor", cluster.start_actor)
         patch.setattr(fleet_module.ray, "kill", cluster.kill)
         patch.setattr(PolicyHost, "open", lambda settings, *arguments: open_host(settings, begin))
-        yield configured, cluster, Fleet(configured, Names("run", "tests"), Path(), KeepingPlane(), [rewards], 2, 0)
+        yield (
+            configured,
+            cluster,
+            Fleet(configured, Names("run", "tests"), Path(), KeepingPlane(), [rewards], {"validation": 2}, 0),
+        )
 
 
 async def run_reordered(
@@ -122,7 +126,7 @@ async def run_reordered(
         trainer = PublishingTrainer()
         await fleet.load(await trainer.publish(0))
         core_config = {name: getattr(configured, name).model_dump() for name in ("grpo", "async_rl")}
-        run = Run(core_config, N * STEPS, fleet, trainer, validation_every=1)
+        run = Run(core_config, N * STEPS, fleet, trainer, validations={"validation": 1})
         killing = asyncio.create_task(cluster.kill_now_and_then(deaths))
         await run.go(LIMIT_S)
         killing.cancel()

@@ -293,7 +293,7 @@ def test_evaluation_counts_correct_rollouts_beside_other_work(model: GPT2LMHeadM
                 for temperature in (1.0, 1.0, 0.0)
             ]
             assert results[0] == results[1]
-            assert (results[0].prompts, results[0].rollouts) == (5, 10)
+            assert (len(results[0].prompts), len(results[0].rollouts)) == (5, 10)
             assert (results[0].start_weight, results[0].end_weight) == (6, 6)
             assert 0 < results[0].mean_reward <= 1
             assert results[0].accuracy <= results[0].mean_reward
@@ -344,8 +344,8 @@ def test_a_rollout_without_a_verdict_counts_as_wrong_and_slow_verdicts_hold_up_n
                 max_prompt_tokens=40,
                 max_turns=3,
             )
-        assert (evaluation.accuracy, evaluation.mean_reward) == (0.8, 0.8)
-        assert (evaluation.without_verdict, evaluation.first_failure) == (1, "line 3: it hangs")
+        assert (evaluation.accuracy, evaluation.mean_reward) == (0.8, 1.0)
+        assert evaluation.failures == ("line 3: it hangs",)
         assert set(evaluation.notices) == {"it prints"}
 
     asyncio.run(asyncio.wait_for(scenario(), timeout=120))

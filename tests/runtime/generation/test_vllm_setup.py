@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from runtime.generation.config import GenerationConfig, VllmEngineConfig
+from runtime.generation.config import GenerationConfig, Sampling, VllmEngineConfig
 from runtime.generation.engine import PromptTooLong, RequestRefused, check_requests
 from runtime.generation.on_vllm import setup as vllm_setup
 from runtime.generation.on_vllm.engine import VllmEngine
 from runtime.generation.on_vllm.setup import (
     VllmMissing,
     check_measurable,
-    check_validation,
     logprobs_mode,
     set_environment,
 )
@@ -43,12 +43,12 @@ def test_a_cut_beside_a_temperature_is_refused() -> None:
         logprobs_mode(vllm_config(top_p=0.9, temperature=0.6))
 
 
-def test_a_validation_that_could_not_be_measured_is_refused_before_the_run() -> None:
-    check_validation(vllm_config(top_p=0.9), None)
-    check_validation(vllm_config(top_p=0.9), 0.0)
-    check_validation(vllm_config(), 0.6)
-    with pytest.raises(RequestRefused, match=r"validation has temperature 0\.6 .* set temperature to 1"):
-        check_validation(vllm_config(top_p=0.9), 0.6)
+@pytest.mark.parametrize("mode", ["processed_logprobs", "raw_logprobs"])
+def test_an_evaluation_has_a_cut_beside_a_temperature_since_nobody_trains_on_it(mode: vllm_setup.LogprobsMode) -> None:
+    sampling = Sampling(temperature=0.6, top_p=0.95, top_k=20, purpose="evaluation")
+    check_measurable(replace(make_request("g"), sampling=sampling), mode)
+    with pytest.raises(RequestRefused):
+        check_measurable(replace(make_request("g"), sampling=replace(sampling, purpose="training")), mode)
 
 
 @pytest.mark.parametrize("mode", ["processed_logprobs", "raw_logprobs"])

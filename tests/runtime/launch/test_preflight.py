@@ -439,4 +439,4 @@ def test_data_that_fills_no_step_is_refused_before_anything_starts(tmp_path, cha
         with pytest.raises(ConfigError, match="5 prompts, fewer than"):
             check_run(settings, tmp_path / "run", resume=False)
     else:
-        assert check_run(settings, tmp_path / "run", resume=False) == (5, 0)
+        assert check_run(settings, tmp_path / "run", resume=False) == (5, {})

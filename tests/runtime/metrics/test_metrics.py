@@ -421,6 +421,20 @@ def test_prometheus_serves_the_latest_values_on_the_loopback() -> None:
     assert "evenstep_validation_accuracy 0.5" in served
 
 
+def test_prometheus_serves_the_sets_of_a_validation_under_one_name() -> None:
+    writer = PrometheusWriter(0)
+    try:
+        for name, accuracy in (("maths", 0.75), ("code", 0.25)):
+            writer.write("validation", {"step": 2, "set": name, "accuracy": accuracy, "pass_at_k": {"8": 0.875}})
+        with urllib.request.urlopen(f"http://127.0.0.1:{writer.port}/metrics", timeout=10) as answer:
+            served = answer.read().decode()
+    finally:
+        writer.close()
+    assert 'evenstep_validation_accuracy{set="maths"} 0.75' in served
+    assert 'evenstep_validation_accuracy{set="code"} 0.25' in served
+    assert 'evenstep_validation_pass_at_k{name="8",set="maths"} 0.875' in served
+
+
 @pytest.mark.parametrize(
     ("module", "asked", "package"),
     [
@@ -486,7 +500,16 @@ def test_tensorboard_and_wandb_are_given_every_number_under_its_kind(
     writers = open_writers(tmp_path, config={"seed": 1}, tensorboard=True, wandb_project="p", run_name="r")
     for writer in writers:
         writer.write("step", {"step": 4, "reward": 0.5})
+        writer.write("validation", {"step": 4, "set": "maths", "accuracy": 0.75})
     close_writers(writers)
-    assert board[1:] == [("add_scalar", ("step/reward", 0.5), {"global_step": 4}), ("close", (), {})]
+    assert board[1:] == [
+        ("add_scalar", ("step/reward", 0.5), {"global_step": 4}),
+        ("add_scalar", ("validation/maths/accuracy", 0.75), {"global_step": 4}),
+        ("close", (), {}),
+    ]
     assert wandb[0][1] == {"project": "p", "name": "r", "dir": str(tmp_path), "config": {"seed": 1}}
-    assert wandb[2:] == [("log", ({"step": 4, "step/reward": 0.5},), {}), ("finish", (), {})]
+    assert wandb[2:] == [
+        ("log", ({"step": 4, "step/reward": 0.5},), {}),
+        ("log", ({"step": 4, "validation/maths/accuracy": 0.75},), {}),
+        ("finish", (), {}),
+    ]

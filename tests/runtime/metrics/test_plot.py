@@ -45,6 +45,15 @@ def test_reward_is_that_before_dynamic_sampling_where_it_is_known(tmp_path: Path
     assert curves.zero_variance == ([0], [0.0], [0.5])
 
 
+def test_of_several_sets_the_first_is_drawn(tmp_path: Path) -> None:
+    sets = [
+        {"kind": "validation", "step": number, "time_s": 0.0, "set": name, "accuracy": accuracy}
+        for number in (0, 2)
+        for name, accuracy in (("greedy", 0.5), ("hard", 0.1))
+    ]
+    assert read_curves(write(tmp_path / "metrics.jsonl", sets)).accuracy == ([0, 2], [0.0, 0.0], [0.5, 0.5])
+
+
 def test_a_resumed_run_goes_on_in_time_from_the_step_of_its_checkpoint(tmp_path: Path) -> None:
     before = [step(number, 0.1) for number in range(6)]  # 0 to 2.5 s; the checkpoint was of version 3
     after = [{"kind": "validation", "step": 3, "time_s": 0.1, "accuracy": 0.4}]

@@ -221,8 +221,10 @@ def test_the_policy_host_stops_at_what_generation_config_names_in_validation_as_
     async def evaluate() -> int:
         async with AsyncExitStack() as stack:
             host = await PolicyHost.open(run, model, 0, stack)
-            rewards = RewardWorker(run.data, 1, 1)
-            await host.evaluate("before", range(16), lambda groups: rewards.score(to_be_rated(groups), "validation"))
+            rewards = RewardWorker(run.data, 1, 1, sets=run.sets)
+            await host.evaluate(
+                "validation", "before", range(16), lambda groups: rewards.score(to_be_rated(groups), "validation")
+            )
             return host._engine.health().generated_tokens
 
     # Nearly every first token ends a completion of 16, but for <pad> and <unk>.

@@ -29,6 +29,7 @@ from runtime.models.tiny import (
     warm_up,
 )
 from runtime.models.weights import export_weights, import_weights, mismatch
+from runtime.settings import Settings
 from runtime.tasks.config import DataConfig
 from runtime.tasks.data import load_task
 
@@ -104,7 +105,7 @@ def test_warm_up_reaches_some_accuracy_the_same_one_each_time(tmp_path: Path) ->
     generation = GenerationConfig(max_new_tokens=10, engine=TorchEngineConfig(max_batch_sequences=128))
     engine = load_torch_engine(tmp_path, generation, stop_token_ids=[tokenizer.eos_token_id])
 
-    rewards = RewardWorker(data, 1, 1)
+    rewards = RewardWorker(data, 1, 1, sets=Settings(data=data).sets)
 
     async def accuracy() -> float:
         async with EngineLoop(engine) as loop:

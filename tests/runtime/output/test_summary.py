@@ -29,8 +29,7 @@ def finished(sampler: str = "ready_first", **changes: Any) -> Summary:
     random_moves(world, 3, 10_000)
     assert world.status == "completed"
     given: dict[str, Any] = {
-        "accuracy_before": 0.125,
-        "accuracy_after": 0.975,
+        "accuracy_by_set": {"validation": {"before": 0.125, "after": 0.975}},
         "closed": closed_steps(world.core),
         "balance": world.core.state.sheet.as_counts(),
         "rl_s": 80.0,
@@ -54,7 +53,17 @@ def test_the_summary_has_just_the_keys_that_are_promised(tmp_path: Path) -> None
     summary = json.loads(path.read_text())
     assert list(tmp_path.rglob("*")) == [path]
     assert list(summary) == [
-        *("accuracy_before", "accuracy_after", "steps", "closed", "balance", "steps_without_tokens", "wall_s", "rl_s"),
+        *(
+            "accuracy_before",
+            "accuracy_after",
+            "accuracy_by_set",
+            "steps",
+            "closed",
+            "balance",
+            "steps_without_tokens",
+            "wall_s",
+            "rl_s",
+        ),
         *("peak_memory_bytes", "trace", "seed", "config"),
     ]
     assert summary["steps"] == len(summary["closed"])
@@ -84,6 +93,13 @@ def test_plain_lines_say_what_became_of_every_prompt() -> None:
     assert "evicted" not in text
 
 
+def test_each_named_set_has_its_line() -> None:
+    by_set = {"greedy": {"before": 0.125, "after": 0.975}, "hard": {"before": 0.5}}
+    text = printed(finished(accuracy_by_set=by_set), terminal=False)
+    assert "held-out accuracy of greedy 0.125 before, 0.975 after (+0.850)\n" in text
+    assert "held-out accuracy of hard 0.500 before\n" in text
+
+
 def test_a_terminal_is_shown_a_table_with_every_place() -> None:
     text = printed(finished(), terminal=True)
     assert "balance sheet" in text
@@ -98,7 +114,7 @@ def test_a_balance_sheet_that_does_not_add_up_says_so() -> None:
 
 
 def test_accuracy_is_left_out_where_nothing_was_held_out() -> None:
-    assert "accuracy" not in printed(finished(accuracy_before=None, accuracy_after=None), terminal=False)
+    assert "accuracy" not in printed(finished(accuracy_by_set={}), terminal=False)
 
 
 def test_a_path_with_brackets_is_printed_as_it_is() -> None:

@@ -80,7 +80,7 @@ def kill_actor(settings: Settings, part: str, *, for_good: bool = True) -> str |
 def start_of(settings: Settings, resumed: Path | None = None) -> Start:
     """Of a new run, or of one that goes on in a directory. The machine and the data are not looked at."""
     task = load_task(settings.data, "training")
-    held_out = load_task(settings.data, "validation").num_prompts if settings.data.validation_size else 0
+    held_out = {each.name: load_task(each.data, "validation").num_prompts for each in settings.sets}
     origin = origin_of(settings, task, new_run_id())
     if resumed is None:
         return Start(task.num_prompts, held_out, origin, None)

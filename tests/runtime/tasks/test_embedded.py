@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from runtime.actors.reward_worker import RewardWorker, delay_s
 from runtime.generation.config import GenerationConfig
+from runtime.settings import Settings
 from runtime.tasks.base import TaskError, Verdict
 from runtime.tasks.config import (
     DataConfig,
@@ -148,10 +149,10 @@ def test_only_verdicts_of_training_are_held_back_and_only_so_many_at_a_time() ->
     config = data(delay=DelayConfig(median_s=0.2, sigma=0.0, max_s=1.0))
 
     async def took_s(split: str, threads: int) -> float:
-        worker = RewardWorker(config, threads, 1)
+        worker = RewardWorker(config, threads, 1, sets=Settings(data=config).sets)
         began_s = time.monotonic()
         answer = str(load_task(config, split).reference(0))  # type: ignore[arg-type]
-        scored = await worker.score([(0, [said(answer), said(""), said(answer)])], split)  # type: ignore[arg-type]
+        scored = await worker.score([(0, [said(answer), said(""), said(answer)])], split)
         assert scored.groups == [(Verdict(1.0, True), Verdict(0.0, False), Verdict(1.0, True))]
         return time.monotonic() - began_s
 

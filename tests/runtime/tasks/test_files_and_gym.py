@@ -14,7 +14,7 @@ import pytest
 
 from runtime.actors.reward_worker import RewardWorker
 from runtime.checkpoints.origin import origin_of
-from runtime.settings import load_settings
+from runtime.settings import Settings, load_settings
 from runtime.tasks.base import JudgedTask, Scored, TaskError, Verdict, VerdictFault
 from runtime.tasks.config import DataConfig
 from runtime.tasks.data import load_task
@@ -234,11 +234,11 @@ def test_a_scorer_that_raises_is_a_data_failure_that_names_the_entry() -> None:
 def test_a_reward_worker_rates_both_splits_with_a_dataset_s_own_scorer() -> None:
     async def scenario() -> None:
         config = task_config("chain_sum")
-        worker = RewardWorker(config, 2, 2)
+        worker = RewardWorker(config, 2, 2, sets=Settings(data=config).sets)
         for split in ("training", "validation"):
             task = load_task(config, split)  # type: ignore[arg-type]
             answer = str(task.reference(1))
-            scored = await worker.score([(1, [said(answer), said("junk")])], split)  # type: ignore[arg-type]
+            scored = await worker.score([(1, [said(answer), said("junk")])], split)
             assert scored.groups == [(Verdict(1.0, True), Verdict(0.0, False))]
         await worker.close()
 

@@ -106,6 +106,11 @@ def test_a_value_comes_back_as_it_was(value: Any) -> None:
     assert type(back) is type(value)
 
 
+def test_a_validation_of_an_older_trace_is_of_the_one_set_that_there_was() -> None:
+    assert read_value(["VD", 50, 0.75, 0.5, 256]) == notes.Validated(50, 0.75, 0.5, 256, "validation")
+    assert read_value(write_value(notes.Validated(50, 0.75, 0.5, 256, "maths"))).of_set == "maths"
+
+
 def test_an_error_comes_back_with_its_type_and_its_message() -> None:
     for kind in (RunStopped, Stopped):
         back = read_value(json.loads(encode(write_value(kind(BelowFloor("too few"))))))

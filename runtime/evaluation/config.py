@@ -1,0 +1,119 @@
+"""The `validation:` block: when held-out prompts are measured, how they are sampled, and in which named sets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Self
+
+from pydantic import Field, model_validator
+
+from fsm.config.strict import Strict
+from runtime.tasks.config import DataConfig
+
+DEFAULT_SET = "validation"
+"""The name of the one set of a configuration without `validation.sets`."""
+TRAINING = "training"
+"""In place of a set's name: the prompts that are trained on."""
+
+
+_HELD_OUT_BY_NAME = {"validation_path", "validation_split"}
+"""Keys of a task that say which of its rows are held out."""
+
+
+class EvaluationSetConfig(Strict):
+    """A named set of prompts and how they are sampled. A key that is null is that of `validation`."""
+
+    data: DataConfig | None = Field(
+        default=None,
+        description="Keys of the data block that are different for this set; null: none. If they name a task with a "
+        "path, all its rows are held out (held_out_fraction 1), unless they say otherwise. As everywhere, "
+        "validation_size limits how many are measured.",
+    )
+    every_steps: int | None = Field(
+        default=None, ge=0, description="Steps between two measurements; 0: only before and after the run."
+    )
+    rollouts_per_prompt: int | None = Field(default=None, ge=1, description="Completions of each prompt.")
+    temperature: float | None = Field(default=None, ge=0, description="Sampling temperature; 0: greedy.")
+    top_p: float | None = Field(
+        default=None, gt=0, le=1, description="Sample among the fewest likeliest tokens that reach this probability."
+    )
+    top_k: int | None = Field(
+        default=None, ge=0, description="Sample among this many of the likeliest tokens; 0: all of them."
+    )
+    max_new_tokens: int | None = Field(default=None, ge=1, description="Longest completion of a turn, in tokens.")
+    max_prompt_tokens: int | None = Field(
+        default=None, ge=1, description="Longest prompt, in tokens, templates and earlier turns included."
+    )
+    seed: int | None = Field(default=None, ge=0, description="Seed of the draws.")
+
+
+class ValidationConfig(Strict):
+    """Held-out prompts measured by the generation workers, and by `evenstep eval`. It does not involve the core."""
+
+    every_steps: int | None = Field(
+        default=50, ge=0, description="Steps between two validations; null or 0: only before and after the run."
+    )
+    rollouts_per_prompt: int = Field(
+        default=1, ge=1, description="Completions of each held-out prompt; more than one give pass@k."
+    )
+    temperature: float | None = Field(
+        default=None, ge=0, description="Sampling temperature; null: that of generation; 0: greedy."
+    )
+    top_p: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="Sample among the fewest likeliest tokens that reach this probability; null: as in generation.",
+    )
+    top_k: int | None = Field(
+        default=None,
+        ge=0,
+        description="Sample among this many of the likeliest tokens; null: as in generation; 0: all of them.",
+    )
+    max_new_tokens: int | None = Field(
+        default=None, ge=1, description="Longest completion of a turn, in tokens; null: as in generation."
+    )
+    max_prompt_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        description="Longest prompt, in tokens, templates and earlier turns included; null: as in generation.",
+    )
+    seed: int = Field(default=0, ge=0, description="Seed of the draws, the same at each validation.")
+    sets: dict[str, EvaluationSetConfig] = Field(
+        default_factory=dict,
+        description="Named sets, measured in place of the one that data.validation_size holds out. The first one is "
+        "the run's held-out accuracy.",
+    )
+
+    @model_validator(mode="after")
+    def _named(self) -> Self:
+        """A set whose name is not a letter followed by letters, digits, `_`, `-`; or is `training` or `validation`."""
+        for name in self.sets:
+            if re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name) is None or name in (TRAINING, DEFAULT_SET):
+                raise ValueError(
+                    f"sets has the name {name!r}, and metrics are named after it: take a letter followed by letters, "
+                    f"digits, _ and -, other than {TRAINING} and {DEFAULT_SET}"
+                )
+        return self
+
+
+def with_whole_data(document: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration as read from YAML, with the `data` of each set completed from the run's `data`."""
+    validation = document.get("validation")
+    sets = validation.get("sets") if isinstance(validation, Mapping) else None
+    if not isinstance(validation, Mapping) or not isinstance(sets, Mapping):
+        return dict(document)
+    whole = {name: _completed(given, document.get("data")) for name, given in sets.items()}
+    return {**document, "validation": {**validation, "sets": whole}}
+
+
+def _completed(given: Any, run: Any) -> Any:
+    """A set; one that is not a mapping of mappings is refused later, by its key."""
+    own = given.get("data") if isinstance(given, Mapping) else None
+    if not isinstance(own, Mapping):
+        return given
+    task = own.get("task")
+    own_rows = isinstance(task, Mapping) and "path" in task and not _HELD_OUT_BY_NAME & task.keys()
+    whole = {"held_out_fraction": 1.0, "num_prompts": None} if own_rows else {}
+    return {**given, "data": {**(run if isinstance(run, Mapping) else {}), **whole, **own}}

@@ -1,0 +1,57 @@
+"""Evaluation sets where an engine samples them: in a generation worker, and in `evenstep eval`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from transformers import PreTrainedTokenizerBase
+
+from runtime.evaluation.sets import EvaluationSet, HeldOut
+from runtime.generation.engine import Engine
+from runtime.generation.evaluate import RateGroups, evaluate
+from runtime.groups import Evaluation, HeldOutPrompt
+from runtime.models.text import make_codec
+from runtime.tasks.data import load_task
+
+
+class Examiner:
+    """Measures sets on one engine, without interrupting its other work."""
+
+    def __init__(self, engine: Engine, tokenizer: PreTrainedTokenizerBase, sets: Sequence[EvaluationSet]) -> None:
+        """Raises TaskError for a set whose data is wrong."""
+        self._engine = engine
+        self._sets = {each.name: each for each in sets}
+        self._tasks = {each.name: load_task(each.data, "validation") for each in sets}
+        self._codecs = {each.name: make_codec(tokenizer, each.data) for each in sets}
+
+    @property
+    def held_out(self) -> HeldOut:
+        return {name: task.num_prompts for name, task in self._tasks.items()}
+
+    async def measure(
+        self,
+        name: str,
+        label: str,
+        indices: Sequence[int],
+        rate: RateGroups,
+        ended: Callable[[HeldOutPrompt], None] = lambda prompt: None,
+    ) -> Evaluation:
+        """Roll out these prompts of a set. Calls `ended` with each that is rated. Raises the errors of `evaluate`.
+
+        label: begins the request ids; no other request in flight may begin with it.
+        """
+        chosen = self._sets[name]
+        return await evaluate(
+            self._engine,
+            self._tasks[name],
+            self._codecs[name],
+            rate,
+            indices=indices,
+            sampling=chosen.sampling,
+            seed=chosen.seed,
+            label=label,
+            max_prompt_tokens=chosen.max_prompt_tokens,
+            rollouts_per_prompt=chosen.rollouts_per_prompt,
+            max_turns=chosen.data.max_turns,
+            ended=ended,
+        )

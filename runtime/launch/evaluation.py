@@ -1,0 +1,248 @@
+"""`evenstep eval` from its settings to its figures, in this process: an engine, and verdicts in their own processes.
+
+The sets are sampled and rated by the code of a generation worker and a reward worker (`Examiner`, `RewardWorker`), in
+the same parts as during a run of one worker. So the same weights give the accuracy that the run has printed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from safetensors.torch import load_file
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers.utils.logging import disable_progress_bar
+
+from fsm.errors import ConfigError
+from runtime.actors.generation_worker import to_be_rated
+from runtime.actors.policy_host import open_engine
+from runtime.actors.reward_worker import RewardWorker, pool_size, verdict_threads
+from runtime.evaluation.examiner import Examiner
+from runtime.evaluation.figures import Figures, figures_of
+from runtime.evaluation.sets import PART_PROMPTS, PARTS_AT_A_TIME, EvaluationSet, engine_limits
+from runtime.generation.config import GenerationConfig, VllmEngineConfig
+from runtime.generation.engine import RequestRefused, WeightsMismatch
+from runtime.generation.on_vllm.setup import VllmMissing, check_vllm_installed
+from runtime.generation.rollouts import SampledGroup, gather_or_cancel
+from runtime.groups import Evaluation, HeldOutPrompt, joined
+from runtime.launch.examinee import Examinee
+from runtime.launch.model import check_stops, prepare_model
+from runtime.launch.preflight import set_problems
+from runtime.launch.prompt_lengths import long_held_out
+from runtime.models.directory import ModelDirectoryProblem, UnsupportedModel, inspect_model
+from runtime.models.smollm2 import ModelPackageMissing
+from runtime.models.text import model_stop_tokens
+from runtime.models.weights import to_numpy
+from runtime.settings import Settings
+from runtime.tasks.base import Rated, Scored, Task, TaskError
+from runtime.tasks.data import load_task
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class SetProgress:
+    """How far a set is."""
+
+    name: str
+    rated: int
+    """Prompts of `prompts` in all."""
+    prompts: int
+    accuracy: float
+    """Of those that are rated."""
+
+
+Watch = Callable[[SetProgress], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A set and its evaluation."""
+
+    chosen: EvaluationSet
+    evaluation: Evaluation
+    figures: Figures
+    seconds: float
+    """From its first request to its last verdict."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Its sampling and figures, and every prompt with its rollouts."""
+        task = load_task(self.chosen.data, "validation")
+        sampling = self.chosen.sampling
+        return {
+            "sampling": {
+                "temperature": sampling.temperature,
+                "top_p": sampling.top_p,
+                "top_k": sampling.top_k,
+                "max_new_tokens": sampling.max_new_tokens,
+                "rollouts_per_prompt": self.chosen.rollouts_per_prompt,
+                "seed": self.chosen.seed,
+            },
+            **self.figures.as_json(),
+            "seconds": self.seconds,
+            "per_prompt": [_prompt_as_json(prompt, task) for prompt in self.evaluation.prompts],
+        }
+
+
+def _prompt_as_json(prompt: HeldOutPrompt, task: Task) -> dict[str, Any]:
+    return {
+        "index": prompt.index,
+        "where": task.where(prompt.index),
+        "prompt": task.prompt(prompt.index),
+        "rollouts": [
+            {
+                "correct": rollout.correct,
+                **_verdict_as_json(rollout.verdict),
+                "tokens": rollout.tokens,
+                "finish_reason": "stop" if rollout.finished else "length",
+                "turns": list(rollout.turns),
+            }
+            for rollout in prompt.rollouts
+        ],
+    }
+
+
+def _verdict_as_json(verdict: Rated) -> dict[str, Any]:
+    if isinstance(verdict, str):
+        return {"reward": None, "reward_parts": {}, "without_verdict": verdict}
+    return {"reward": verdict.reward, "reward_parts": dict(verdict.parts), "without_verdict": None}
+
+
+def measure(
+    settings: Settings, examinee: Examinee, sets: Sequence[EvaluationSet], tell: Tell, watch: Watch
+) -> list[Measured]:
+    """Measure sets of the settings, one after the other.
+
+    tell: gets what a user should know, and what takes long.
+    Raises ConfigError for what cannot be measured, with the remedy; PolicyNotFinite for a model that gives no numbers.
+    """
+    with TemporaryDirectory(prefix="evenstep-eval-") as made:
+        try:
+            directory = _directory_of(settings, examinee, Path(made) / "model")
+            tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(directory, local_files_only=True)
+            stops = model_stop_tokens(tokenizer, directory)
+            problems = list(dict.fromkeys(_problems(settings, sets, tokenizer, stops, tell)))
+            if problems:
+                raise ConfigError("\n  - ".join(["nothing can be measured:", *problems]))
+            return asyncio.run(_measure(settings, sets, directory, examinee.weights, stops, tell, watch))
+        except (
+            TaskError, ModelDirectoryProblem, ModelPackageMissing, UnsupportedModel, RequestRefused, VllmMissing,
+            WeightsMismatch,
+        ) as problem:  # fmt: skip
+            raise ConfigError(f"nothing can be measured: {problem}") from None
+
+
+def _directory_of(settings: Settings, examinee: Examinee, made: Path) -> Path:
+    """The examinee's model directory; `made` for one that the package makes. Raises what `inspect_model` does."""
+    policy = settings.policy.model_copy(update={"model_name": examinee.model_name})
+    directory = prepare_model(settings.model_copy(update={"policy": policy}), made)
+    inspect_model(directory)
+    return directory
+
+
+def _problems(
+    settings: Settings,
+    sets: Sequence[EvaluationSet],
+    tokenizer: PreTrainedTokenizerBase,
+    stops: tuple[int, ...],
+    tell: Tell,
+) -> Iterator[str]:
+    """Why sets can't be measured, found before the model is loaded."""
+    if isinstance(settings.generation.engine, VllmEngineConfig):
+        check_vllm_installed()
+    if not sets:
+        yield (
+            "no prompts are held out, since data.validation_size is 0: set it to how many to measure, or name sets in "
+            "validation.sets"
+        )
+    threads = pool_size(_threads(settings, sets), settings.cluster.reward_processes).threads
+    found = set_problems(sets, threads, tell)
+    yield from found
+    if found:
+        return
+    yield from long_held_out(sets, tokenizer)
+    notices: dict[str, None] = {}
+    for data in (each.data for each in sets):
+        findings = check_stops(settings.model_copy(update={"data": data}), tokenizer, stops)
+        yield from findings.refusals
+        notices |= dict.fromkeys(findings.notices)
+    for notice in notices:
+        tell(notice)
+    for each in sets:
+        if each.rollouts_per_prompt > 1 and each.sampling.temperature == 0:
+            tell(
+                f"{each.key} samples {each.rollouts_per_prompt} completions of each prompt at temperature 0, and they "
+                "are all equal: one is enough"
+            )
+
+
+def _threads(settings: Settings, sets: Sequence[EvaluationSet]) -> int:
+    cluster = settings.cluster
+    return max([1, *(verdict_threads(each.data, cluster.reward_threads, cluster.reward_processes) for each in sets)])
+
+
+async def _measure(
+    settings: Settings,
+    sets: Sequence[EvaluationSet],
+    directory: Path,
+    weights: Path | None,
+    stops: tuple[int, ...],
+    tell: Tell,
+    watch: Watch,
+) -> list[Measured]:
+    if not sys.stderr.isatty():
+        disable_progress_bar()  # transformers' bar of the weights
+    tell(f"loading the model (engine: {settings.generation.engine.name})")
+    async with AsyncExitStack() as stack:
+        engine = await stack.enter_async_context(open_engine(directory, _engine_of(settings, sets), stops))
+        if weights is not None:
+            stored = load_file(weights / "model.safetensors")
+            await engine.load_weights({name: to_numpy(tensor) for name, tensor in stored.items()}, version=1)
+        tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True)
+        examiner = Examiner(engine, tokenizer, sets)
+        rewards = RewardWorker(None, _threads(settings, sets), settings.cluster.reward_processes, sets=sets)
+        stack.push_async_callback(rewards.close)
+        return [await _measure_set(examiner, rewards, each, tell, watch) for each in sets]
+
+
+def _engine_of(settings: Settings, sets: Sequence[EvaluationSet]) -> GenerationConfig:
+    """An engine for the sets alone. Without a sampling of its own, since vLLM would check that it can be trained on."""
+    alone = {"max_prompt_tokens": 1, "max_new_tokens": 1, "temperature": 1.0, "top_p": 1.0, "top_k": None}
+    return engine_limits(settings.generation.model_copy(update=alone), sets)
+
+
+async def _measure_set(
+    examiner: Examiner, rewards: RewardWorker, chosen: EvaluationSet, tell: Tell, watch: Watch
+) -> Measured:
+    """In parts, as the fleet does."""
+    began_s = time.monotonic()
+    prompts = examiner.held_out[chosen.name]
+    right: list[int] = []
+    """Correct rollouts of each prompt that is rated."""
+    places = asyncio.Semaphore(PARTS_AT_A_TIME)
+
+    async def rate(groups: Sequence[SampledGroup]) -> Scored:
+        return await rewards.score(to_be_rated(groups), chosen.name)
+
+    def ended(prompt: HeldOutPrompt) -> None:
+        right.append(sum(rollout.correct for rollout in prompt.rollouts))
+        rollouts = len(right) * chosen.rollouts_per_prompt
+        watch(SetProgress(chosen.name, len(right), prompts, sum(right) / rollouts))
+
+    async def part(first: int) -> Evaluation:
+        async with places:
+            indices = range(first, min(first + PART_PROMPTS, prompts))
+            return await examiner.measure(chosen.name, chosen.name, indices, rate, ended)
+
+    parts = await gather_or_cancel([asyncio.create_task(part(first)) for first in range(0, prompts, PART_PROMPTS)])
+    evaluation = joined(parts)
+    for notice in dict.fromkeys(evaluation.notices):
+        tell(notice)
+    return Measured(chosen, evaluation, figures_of(evaluation), time.monotonic() - began_s)

@@ -1,0 +1,113 @@
+"""`validation.sets`: what a set inherits and is refused for; a configuration without sets is as before."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fsm.errors import ConfigError
+from runtime.evaluation.config import DEFAULT_SET
+from runtime.evaluation.sets import EvaluationSet, engine_limits
+from runtime.generation.config import Sampling
+from runtime.launch.examinee import load_evaluation
+from runtime.settings import load_settings
+from runtime.tasks.data import load_task
+
+
+def sets(*overrides: str) -> dict[str, EvaluationSet]:
+    return {each.name: each for each in load_settings(None, overrides).sets}
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    path = tmp_path / "test.jsonl"
+    path.write_text("".join(json.dumps({"prompt": f"{n}", "answer": f"{n}"}) + "\n" for n in range(30)))
+    return path
+
+
+def test_without_sets_there_is_the_one_that_validation_describes() -> None:
+    found = sets("validation.rollouts_per_prompt=4", "generation.top_p=0.9", "validation.every_steps=7")
+    assert list(found) == [DEFAULT_SET]
+    one = found[DEFAULT_SET]
+    assert one.sampling == Sampling(1.0, 0.9, None, 16, "evaluation")
+    assert (one.rollouts_per_prompt, one.every_steps, one.key) == (4, 7, "validation")
+    assert sets("data.validation_size=0") == {}
+
+
+def test_a_set_has_its_own_keys_then_those_of_validation_then_those_of_generation() -> None:
+    found = sets(
+        "validation.temperature=0.6",
+        "generation.top_k=5",
+        "validation.sets.greedy={temperature: 0, top_k: 0, every_steps: 0}",
+        "validation.sets.long={max_new_tokens: 50, rollouts_per_prompt: 8, seed: 3}",
+    )
+    assert list(found) == ["greedy", "long"], "in the order of the file; the default set is not among them"
+    assert found["greedy"].sampling == Sampling(0.0, 1.0, None, 16, "evaluation")
+    assert found["greedy"].every_steps is None
+    assert found["long"].sampling == Sampling(0.6, 1.0, 5, 50, "evaluation")
+    assert (found["long"].rollouts_per_prompt, found["long"].seed, found["long"].every_steps) == (8, 3, 50)
+
+
+def test_a_file_of_its_own_is_measured_whole_and_the_rest_of_the_data_block_is_the_run_s(lines: Path) -> None:
+    found = sets(
+        "data.prompt_template='Q: {prompt}'",
+        "data.num_prompts=100",
+        f"validation.sets.test.data.task={{name: jsonl, path: {lines}}}",
+        "validation.sets.other.data.validation_size=5",
+    )
+    test, other = found["test"].data, found["other"].data
+    assert test.prompt_template == "Q: {prompt}"
+    assert load_task(test, "validation").num_prompts == 30
+    assert other.task.name == "reverse"
+    assert load_task(other, "validation").num_prompts == 5
+    few = sets(f"validation.sets.test.data={{task: {{name: jsonl, path: {lines}}}, held_out_fraction: 0.3}}")
+    assert 0 < load_task(few["test"].data, "validation").num_prompts < 30
+
+
+def test_the_resolved_configuration_reads_back_as_the_same_sets(lines: Path, tmp_path: Path) -> None:
+    settings = load_settings(None, [f"validation.sets.test.data.task={{name: jsonl, path: {lines}}}"])
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings.model_dump(mode="json")))
+    assert load_settings(tmp_path / "config.yaml") == settings
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("validation.sets.a.temperatur=0", r"sets\.a\.temperatur is not a known key .*did you mean temperature"),
+        ("validation.sets.a.data.chatt=true", r"sets\.a\.data\.chatt is not a known key .*did you mean chat"),
+        ("validation.sets={training: {}}", r"sets has the name 'training'.*other than training"),
+        ("validation.sets.validation.seed=1", r"sets has the name 'validation'.*training and validation"),
+        ("validation.sets={'2 b': {}}", r"sets has the name '2 b'.*take a letter followed by"),
+        (
+            "validation.sets.a.data.validation_size=0",
+            r"sets\.a has no prompts.*set validation\.sets\.a\.data",
+        ),
+        ("validation.sets.a.rollouts_per_prompt=1000", r"sets\.a\.rollouts_per_prompt is 1000.*max_batch_sequences"),
+    ],
+)
+def test_a_set_that_cannot_be_is_refused_with_its_key(override: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        load_settings(None, [override])
+
+
+def test_a_key_of_the_data_block_is_named_once_for_all_the_places_it_may_be_in() -> None:
+    with pytest.raises(ConfigError, match=r"generation\.validation_size .*it is a key of data; the known"):
+        load_settings(None, ["generation.validation_size=3"])
+
+
+def test_an_engine_serves_training_and_the_longest_set() -> None:
+    settings = load_settings(None, ["validation.sets.long={max_new_tokens: 500, max_prompt_tokens: 30}"])
+    limits = engine_limits(settings.generation, settings.sets)
+    assert (limits.max_new_tokens, limits.max_prompt_tokens) == (500, 64)
+
+
+def test_what_only_training_needs_is_not_refused_for_an_evaluation(tmp_path: Path) -> None:
+    greedy = ["generation.temperature=0", "generation.max_new_tokens=500"]
+    with pytest.raises(ConfigError, match="siblings would be equal"):
+        load_settings(None, greedy)
+    (tmp_path / "empty.yaml").write_text("")
+    [one] = load_evaluation(tmp_path / "empty.yaml", greedy).sets
+    assert one.sampling == Sampling(0.0, 1.0, None, 500, "evaluation")
