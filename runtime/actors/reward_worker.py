@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from runtime.checkpoints.origin import refuse_changed_data
 from runtime.evaluation.config import TRAINING
 from runtime.evaluation.sets import EvaluationSet
-from runtime.tasks.base import Completion, JudgedTask, OwnTask, Rated, Scored, VerdictFault
-from runtime.tasks.config import DataConfig, DelayConfig, JsonlTaskConfig
+from runtime.tasks.base import Completion, DataFailure, JudgedTask, OwnTask, Rated, Scored, VerdictFault
+from runtime.tasks.config import DataConfig, DelayConfig, RowsTaskConfig
 from runtime.tasks.data import load_task
 from runtime.tasks.split import derive_seed
 from runtime.tasks.verdicts.pool import PoolSize, VerdictPool
@@ -28,7 +28,7 @@ def verdict_threads(data: DataConfig, configured: int | None, processes: int) ->
     """How many verdicts are made at the same time (`cluster.reward_threads`)."""
     if configured is not None:
         return configured
-    if data.delay is not None or isinstance(data.task, JsonlTaskConfig):
+    if data.delay is not None or isinstance(data.task, RowsTaskConfig):
         return THREADS_FOR_WAITING
     return processes
 
@@ -96,7 +96,11 @@ class RewardWorker:
                 await asyncio.sleep(delay_s(self._delay, self._seed, index, sibling))
         if isinstance(task, OwnTask):
             return task.verify(index, said, sibling)
-        answer = await self._pools[of].rate(task.case(index, said))
+        try:
+            case = task.case(index, said)
+        except DataFailure as error:  # such as a file that was changed
+            return str(error)
+        answer = await self._pools[of].rate(case)
         return task.blame(index, said, answer) if isinstance(answer, VerdictFault) else answer
 
 

@@ -12,19 +12,23 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from runtime.files import Json
+from runtime.files import Json, sha256_of
 from runtime.models.directory import identity_of_directory
 from runtime.settings import SMOLLM2, TINY, Settings
-from runtime.tasks.base import Task, TaskError
+from runtime.tasks.base import Chat, Task, TaskError
 from runtime.tasks.config import DataConfig
 
 DRAWN_SAMPLE = 64
 """Of a task that draws its prompts, so many are hashed at the start of the epoch, and as many spread over it."""
-_COMPARED = ("seed", "shuffle", "held_out_fraction", "prompt_template", "chat", "system_prompt")
+_COMPARED = (
+    *("seed", "shuffle", "held_out_fraction"),
+    *("prompt_template", "chat", "system_prompt", "chat_template_kwargs"),
+)
 """Keys of the data block that decide which prompts a run sees, in which order, and in which words."""
 _HASH = "the hash of the"
 """The start of the names of hashes."""
-_PROMPTS = f"{_HASH} prompts"
+_PROMPTS, _ROWS = f"{_HASH} prompts", f"{_HASH} rows"
+"""Only large data has the latter (`Task.identity`). Older checkpoints of it have the former, which is not compared."""
 _FREE = ("path", "validation_path", "verdict_timeout_s")
 """Keys of a task that a resume may change: paths (the prompts' hash identifies the data), and deadlines."""
 
@@ -40,14 +44,15 @@ class Origin:
 
     @property
     def prompts(self) -> str:
-        """The hash of the prompts."""
-        found: str = self.data[_PROMPTS]
+        """The hash of the prompts, or of all rows of large data."""
+        found: str = self.data[_ROWS] if _ROWS in self.data else self.data[_PROMPTS]
         return found
 
 
 def origin_of(settings: Settings, task: Task, run: str) -> Origin:
     """The origin of checkpoints that a run with these settings writes. `task` is its training split."""
-    return Origin(run, _data(settings.data, task), _model(settings))
+    uses_template = settings.data.chat or (task.is_listed and isinstance(task.opening(0), Chat))
+    return Origin(run, _data(settings.data, task), _model(settings, uses_template))
 
 
 def differences(saved: Json, here: Json) -> Iterator[str]:
@@ -66,7 +71,7 @@ def refuse_changed_data(task: Task, began_with: str | None) -> None:
 
     began_with: `Origin.prompts` of the run; None if it is not known.
     """
-    if began_with is not None and task.is_listed and _hash_of_prompts(task) != began_with:
+    if began_with is not None and task.is_listed and (task.identity or _hash_of_prompts(task)) != began_with:
         raise TaskError(
             "the data has changed since the run began: its prompts would be rated by the answers of others. Put the "
             "old file back and continue with --resume; or add --new-data to read the new one"
@@ -76,11 +81,13 @@ def refuse_changed_data(task: Task, began_with: str | None) -> None:
 def _data(data: DataConfig, task: Task) -> Json:
     block = data.model_dump(mode="json")
     options = {f"data.task.{key}": value for key, value in block["task"].items() if key not in _FREE}
+    template = data.chat_template and {f"{_HASH} data.chat_template": sha256_of(data.chat_template)[:16]}
     return {
         **options,
+        **(template or {}),
         **{f"data.{key}": block[key] for key in _COMPARED},
         "the number of lines" if task.is_listed else "data.num_prompts": task.num_prompts,
-        _PROMPTS: _hash_of_prompts(task),
+        **({_PROMPTS: _hash_of_prompts(task)} if task.identity is None else {_ROWS: task.identity}),
     }
 
 
@@ -97,7 +104,7 @@ def _hash_of_prompts(task: Task) -> str:
     return digest.hexdigest()[:16]
 
 
-def _model(settings: Settings) -> Json:
+def _model(settings: Settings, uses_template: bool) -> Json:
     policy = settings.policy
     common = {"policy.train_last_layers": policy.train_last_layers}
     if policy.model_name == TINY:
@@ -106,6 +113,6 @@ def _model(settings: Settings) -> Json:
     if policy.model_name == SMOLLM2:
         return {"policy.model_name": SMOLLM2, **common}
     identity = identity_of_directory(Path(policy.model_name))
-    if not settings.data.chat:
+    if not uses_template:
         del identity["the chat template"]  # no prompt uses it
     return {"policy.model_name": "a directory", **identity, **common}

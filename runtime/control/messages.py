@@ -82,6 +82,17 @@ class Notice:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a long part of the start is."""
+
+    what: str
+    """Such as "reading data.jsonl"."""
+    done: int
+    total: int
+    """0 if it is not known."""
+
+
 @dataclass(slots=True)
 class Outcome:
     """The end of a run; before that, what is known of it so far."""
@@ -133,6 +144,6 @@ class Ending:
     outcome: Outcome
 
 
-Message = StepDone | ValidationDone | Notice | Standing | Ending | Outcome
+Message = StepDone | ValidationDone | Notice | Progress | Standing | Ending | Outcome
 """The last message of a stream is the Outcome."""
 Listener = Callable[[Message], None]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from fsm.errors import ConfigError
 from runtime.actors.generation_worker import to_be_rated
 from runtime.actors.policy_host import open_engine
 from runtime.actors.reward_worker import RewardWorker, pool_size, verdict_threads
+from runtime.control.messages import Progress
 from runtime.evaluation.examiner import Examiner
 from runtime.evaluation.figures import Figures, figures_of
 from runtime.evaluation.sets import PART_PROMPTS, PARTS_AT_A_TIME, EvaluationSet, engine_limits
@@ -167,7 +168,7 @@ def _problems(
     yield from found
     if found:
         return
-    yield from long_held_out(sets, tokenizer)
+    yield from _result_of(long_held_out(sets, tokenizer))
     notices: dict[str, None] = {}
     for data in (each.data for each in sets):
         findings = check_stops(settings.model_copy(update={"data": data}), tokenizer, stops)
@@ -181,6 +182,16 @@ def _problems(
                 f"{each.key} samples {each.rollouts_per_prompt} completions of each prompt at temperature 0, and they "
                 "are all equal: one is enough"
             )
+
+
+def _result_of(steps: Generator[Progress, None, list[str]]) -> list[str]:
+    """The result of a generator whose progress nobody sees."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: list[str] = end.value
+            return result
 
 
 def _threads(settings: Settings, sets: Sequence[EvaluationSet]) -> int:

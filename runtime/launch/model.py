@@ -11,11 +11,12 @@ from jinja2 import TemplateError
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
+from runtime.control.messages import Progress
 from runtime.evaluation.sets import engine_limits
 from runtime.files import writing
 from runtime.generation.config import TorchEngineConfig
 from runtime.generation.on_torch.self_check import check_supported
-from runtime.launch.preflight import Findings
+from runtime.launch.preflight import Findings, Prepared
 from runtime.launch.prompt_lengths import count_prompts
 from runtime.models.directory import ModelDirectoryProblem, UnsupportedModel
 from runtime.models.smollm2 import ModelPackageMissing, smollm2_directory
@@ -23,27 +24,40 @@ from runtime.models.text import make_codec, model_stop_tokens
 from runtime.models.tiny import character_tokenizer, save_tiny_model, tiny_model, warm_up
 from runtime.models.weights import model_without_memory
 from runtime.settings import SMOLLM2, TINY, Settings
-from runtime.tasks.base import TaskError
+from runtime.tasks.base import DataFailure, TaskError
 from runtime.tasks.data import load_task
 from runtime.training.model import check_context, decoder_layers, freeze_all_but_last_layers
 
 
-def prepare(settings: Settings, directory: Path) -> tuple[Findings, Path | None]:
-    """Check the model and count the prompts, then prepare the model; None in its place if the run is refused."""
+def prepare(settings: Settings, directory: Path) -> Iterator[Prepared | Progress]:
+    """Check the model and count the prompts, then prepare the model; the last element is the result."""
     try:
         source = source_of(settings)
         tokenizer = tokenizer_of(source)
+        rendering = as_rendered(settings)
         checked = [
             Findings(refusals=model_refusals(settings, skeleton_of(settings, source))),
-            check_stops(settings, tokenizer, model_stop_tokens(tokenizer, source)),
-            check_start(settings, tokenizer),
-            count_prompts(settings, tokenizer),
+            check_stops(rendering, tokenizer, model_stop_tokens(tokenizer, source)),
+            check_start(rendering, tokenizer),
+            (yield from count_prompts(settings, tokenizer)),
         ]
     except (ModelPackageMissing, ModelDirectoryProblem, UnsupportedModel) as refused:
-        return Findings(refusals=(str(refused),)), None
+        yield Prepared(Findings(refusals=(str(refused),)), None)
+        return
     refusals = tuple(dict.fromkeys(refusal for found in checked for refusal in found.refusals))
     notices = tuple(notice for found in checked for notice in found.notices)
-    return Findings(refusals, notices), None if refusals else prepare_model(settings, directory)
+    yield Prepared(Findings(refusals, notices), None if refusals else prepare_model(settings, directory))
+
+
+def as_rendered(settings: Settings) -> Settings:
+    """The settings, with `data.chat: true` if prompts are chat messages, which go through the chat template anyway."""
+    try:
+        opening = load_task(settings.data, "training").opening(0)
+    except (TaskError, DataFailure):  # counting the prompts reports it
+        return settings
+    if isinstance(opening, str):
+        return settings
+    return settings.model_copy(update={"data": settings.data.model_copy(update={"chat": True})})
 
 
 def source_of(settings: Settings) -> Path | None:
@@ -138,7 +152,7 @@ def check_start(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Findi
         return Findings()
     try:
         begins = make_codec(tokenizer, settings.data).encode_prompt("a")[:1].tolist()
-    except (TaskError, TemplateError):  # what is wrong is told where prompts are counted
+    except (TaskError, DataFailure):  # what is wrong is told where prompts are counted
         return Findings()
     if begins == [bos]:
         return Findings()
@@ -168,10 +182,12 @@ def _ordinary(tokenizer: PreTrainedTokenizerBase, model_stops: tuple[int, ...]) 
 
 
 def _other_turn_ends(settings: Settings, tokenizer: PreTrainedTokenizerBase, stops: set[int]) -> Iterator[str]:
-    if not settings.data.chat or tokenizer.chat_template is None:
+    if not settings.data.chat:
         return
     try:
         after = make_codec(tokenizer, settings.data).after_an_answer()
+    except TaskError:
+        return  # counting the prompts reports it
     except TemplateError as error:
         yield f"the chat template does not render an answer ({error}), so it is not known what ends a turn"
         return

@@ -45,9 +45,9 @@ from runtime.settings import (
     TransferQueuePlaneConfig,
 )
 from runtime.tasks.base import DataFailure, JudgedTask, TaskError
-from runtime.tasks.config import DataConfig, JsonlTaskConfig
+from runtime.tasks.config import DataConfig, RowsTaskConfig
 from runtime.tasks.data import judged, load_task
-from runtime.tasks.jsonl import say_split
+from runtime.tasks.files import say_split
 from runtime.tasks.split import Split
 from runtime.tasks.verdicts.tryout import Trial, try_judge
 
@@ -66,6 +66,15 @@ class Findings:
     refusals: tuple[str, ...] = ()
     """Why the run cannot start."""
     notices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The model of a run."""
+
+    found: Findings
+    directory: Path | None
+    """None if the run is refused."""
 
 
 def preflight(
@@ -113,7 +122,7 @@ def data_problems(data: DataConfig, threads: int = 1, tell: Tell = lambda text: 
     problems, trials = _problems_and_trials(data, splits)
     if problems:
         return problems
-    if isinstance(data.task, JsonlTaskConfig):
+    if isinstance(data.task, RowsTaskConfig):
         tell(say_split(data.task, data))
     return _problems_of_judge(trials, threads, tell)
 
@@ -139,6 +148,8 @@ def _problems_and_trials(data: DataConfig, splits: Sequence[Split]) -> tuple[lis
         try:
             task = load_task(data, split)
             reference = task.reference(0)
+            if reference is None and isinstance(data.task, RowsTaskConfig):
+                reference = ""  # rows without answers
         except (TaskError, DataFailure) as error:
             problems.append(str(error))
         except Exception as error:
@@ -149,6 +160,8 @@ def _problems_and_trials(data: DataConfig, splits: Sequence[Split]) -> tuple[lis
         else:
             if isinstance(task, JudgedTask) and reference is not None:
                 trials.append(Trial(task, 0, reference))
+    if data.chat_template is not None and not data.chat_template.is_file():
+        problems.append(f"data.chat_template {data.chat_template} is no file; name a Jinja file")
     return list(dict.fromkeys(problems)), trials  # a problem that both splits share is listed once
 
 

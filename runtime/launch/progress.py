@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from rich.columns import Columns
 from rich.console import Console, Group
 from rich.live import Live
+from rich.progress_bar import ProgressBar
 from rich.text import Text
 
-from runtime.control.messages import Listener, Message, Notice, StepDone, ValidationDone
+from runtime.control.messages import Listener, Message, Notice, Progress, StepDone, ValidationDone
 from runtime.evaluation.config import DEFAULT_SET
 from runtime.explain.live import Standing, live_view, number
 from runtime.files import Json
+
+PROGRESS_S = 10.0
+"""Off a terminal, the time between two lines on how far the start is."""
 
 
 @contextmanager
 def open_progress(console: Console, max_steps: int | None) -> Iterator[Listener]:
     """A listener that prints messages."""
     if not console.is_terminal:
-        yield lambda message: _print(console, message, max_steps)
+        yield _printing(console, max_steps)
         return
     closed = Text("no step is closed yet", "dim")
     with Live(Text("starting"), console=console, refresh_per_second=4, transient=True) as live:
@@ -29,12 +35,39 @@ def open_progress(console: Console, max_steps: int | None) -> Iterator[Listener]
             match message:
                 case StepDone(record):
                     closed = Text(step_line(record, max_steps), no_wrap=True, overflow="ellipsis")
+                case Progress():
+                    live.update(_bar(message))
                 case Standing():
                     live.update(Group(closed, live_view(message)))
                 case _:
                     _print(live.console, message, max_steps)
 
         yield show
+
+
+def _printing(console: Console, max_steps: int | None) -> Listener:
+    """Prints a line a message; of Progress one every PROGRESS_S seconds."""
+    printed_s = time.monotonic()
+
+    def listen(message: Message) -> None:
+        nonlocal printed_s
+        if not isinstance(message, Progress):
+            _print(console, message, max_steps)
+        elif time.monotonic() > printed_s + PROGRESS_S and (message.done < message.total or not message.total):
+            printed_s = time.monotonic()
+            console.print(Text(f"{message.what}: {_of(message)}"), soft_wrap=True)
+
+    return listen
+
+
+def _bar(progress: Progress) -> Columns:
+    """A bar on one line, which pulses if the end is not known."""
+    bar = ProgressBar(progress.total or None, progress.done, width=30, pulse=not progress.total)
+    return Columns([Text(progress.what), bar, Text(_of(progress), "dim")])
+
+
+def _of(progress: Progress) -> str:
+    return f"{progress.done:,} of {progress.total:,}" if progress.total else "it has begun"
 
 
 def step_line(record: Json, max_steps: int | None) -> str:

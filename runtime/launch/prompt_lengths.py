@@ -1,21 +1,29 @@
-"""Prompts of a list are counted in tokens before the run starts, so that too long ones are known."""
+"""Prompts of a list are counted in tokens before the run starts, so that too long ones are known.
+
+Of a list with more than COUNTED_MAX prompts a sample is counted. Any other prompt that is too long is a data failure
+once its rollout starts (L7), which names its row.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 from transformers import PreTrainedTokenizerBase
 
 from fsm.config.blocks import GrpoConfig
 from fsm.config.setup import NO_LIMIT_OF_EPOCHS
+from runtime.control.messages import Progress
 from runtime.evaluation.sets import EvaluationSet
 from runtime.launch.preflight import Findings
 from runtime.models.text import TextCodec, make_codec
 from runtime.settings import Settings
-from runtime.tasks.base import Task, TaskError
+from runtime.tasks.base import DataFailure, Task, TaskError
 from runtime.tasks.data import load_task
 
+COUNTED_MAX, SAMPLED, _BATCH = 100_000, 10_000, 1_000
+"""Prompts of a list that are all counted; how many of a longer list; how many are encoded at a time."""
 NAMED = 3
 """How many too long prompts a message names."""
 
@@ -26,8 +34,8 @@ class _Long:
     tokens: int
 
 
-def count_prompts(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Findings:
-    """Count every listed prompt, templates included, against `generation.max_prompt_tokens`.
+def count_prompts(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Generator[Progress, None, Findings]:
+    """Count listed prompts, templates included, against `generation.max_prompt_tokens`.
 
     Training prompts that are too long are data failures, of which `max_skipped_prompts` may occur in a run (L7); a
     validation skips none. Tasks that draw their prompts during the run are not counted.
@@ -35,36 +43,48 @@ def count_prompts(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Fin
     try:
         codec = make_codec(tokenizer, settings.data)
         training = load_task(settings.data, "training")
-        long_training = _too_long(training, codec, settings.generation.max_prompt_tokens)
-        refusals = list(long_held_out(settings.sets, tokenizer))
+        limit = settings.generation.max_prompt_tokens
+        long_training = yield from _too_long(training, codec, limit)
+        refusals = yield from long_held_out(settings.sets, tokenizer)
     except TaskError as error:
         return Findings(refusals=(str(error),))
     notices = []
-    skipped = len(long_training) * _passes(settings.grpo, training.num_prompts)
+    sampled = len(_counted(training)) < training.num_prompts and training.is_listed
+    if sampled:
+        notices.append(
+            f"{SAMPLED} of the {training.num_prompts} training prompts were counted; any other that is longer than "
+            f"generation.max_prompt_tokens = {limit} is a data failure once its rollout starts"
+        )
+    expected = math.ceil(len(long_training) * training.num_prompts / SAMPLED) if sampled else len(long_training)
+    skipped = expected * _passes(settings.grpo, training.num_prompts)
     budget = settings.async_rl.rollout_failure.max_skipped_prompts
     if skipped > budget:
         skips = f", or have them skipped, with async_rl.rollout_failure.max_skipped_prompts: {skipped}"
-        refused = _refusal(long_training, training.num_prompts, settings)
+        refused = _refusal(long_training, len(_counted(training)), settings)
         refusals.append(refused + (skips if skipped < NO_LIMIT_OF_EPOCHS else ""))
     elif skipped:
         notices.append(
-            f"{len(long_training)} of {training.num_prompts} prompts are longer than generation.max_prompt_tokens = "
+            f"{len(long_training)} of {len(_counted(training))} prompts are longer than generation.max_prompt_tokens = "
             f"{settings.generation.max_prompt_tokens} and will be skipped: {_named(long_training)}"
         )
     return Findings(tuple(refusals), tuple(notices))
 
 
-def long_held_out(sets: Sequence[EvaluationSet], tokenizer: PreTrainedTokenizerBase) -> Iterator[str]:
+def long_held_out(
+    sets: Sequence[EvaluationSet], tokenizer: PreTrainedTokenizerBase
+) -> Generator[Progress, None, list[str]]:
     """Refusals of sets with too long prompts. Raises TaskError."""
+    refusals = []
     for each in sets:
         task = load_task(each.data, "validation")
-        found = _too_long(task, make_codec(tokenizer, each.data), each.max_prompt_tokens)
+        found = yield from _too_long(task, make_codec(tokenizer, each.data), each.max_prompt_tokens)
         if found:
-            yield (
-                f"{len(found)} of {task.num_prompts} prompts of {each.name} are longer than max_prompt_tokens = "
+            refusals.append(
+                f"{len(found)} of {len(_counted(task))} prompts of {each.name} are longer than max_prompt_tokens = "
                 f"{each.max_prompt_tokens}: {_named(found)}; set generation.max_prompt_tokens or {each.key}."
                 f"max_prompt_tokens to {found[0].tokens}, shorten these prompts or leave them out of the data"
             )
+    return refusals
 
 
 def _passes(grpo: GrpoConfig, num_prompts: int) -> int:
@@ -76,13 +96,31 @@ def _passes(grpo: GrpoConfig, num_prompts: int) -> int:
     return -(-grpo.max_num_steps * grpo.num_prompts_per_step // max(num_prompts, 1))
 
 
-def _too_long(task: Task, codec: TextCodec, limit: int) -> list[_Long]:
-    """Too long prompts, the longest first; none for a task that draws its items."""
-    if not task.is_listed:
-        return []
-    counted = [(index, len(codec.encode_prompt(task.opening(index)))) for index in range(task.num_prompts)]
-    found = [_Long(task.where(index), tokens) for index, tokens in counted if tokens > limit]
+def _too_long(task: Task, codec: TextCodec, limit: int) -> Generator[Progress, None, list[_Long]]:
+    """Too long prompts among the counted ones, the longest first; none for a task that draws its items.
+
+    Raises TaskError for messages that the chat template does not take.
+    """
+    found: list[_Long] = []
+    indices = _counted(task)
+    for start in range(0, len(indices), _BATCH):
+        batch = indices[start : start + _BATCH]
+        texts = []
+        for index in batch:
+            try:
+                texts.append(codec.prompt_text(task.opening(index)))
+            except DataFailure as error:
+                raise TaskError(f"{task.where(index)}: {error}") from error
+        counts = zip(batch, codec.count_tokens(texts), strict=True)
+        found += [_Long(task.where(index), tokens) for index, tokens in counts if tokens > limit]
+        yield Progress("counting prompts", start + len(batch), len(indices))
     return sorted(found, key=lambda long: -long.tokens)
+
+
+def _counted(task: Task) -> Sequence[int]:
+    """Which prompts are counted: none of a task that draws them, all of a list, or a sample spread over a long one."""
+    prompts = task.num_prompts if task.is_listed else 0
+    return range(prompts) if prompts <= COUNTED_MAX else [number * prompts // SAMPLED for number in range(SAMPLED)]
 
 
 def _refusal(found: list[_Long], prompts: int, settings: Settings) -> str:

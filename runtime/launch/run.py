@@ -19,14 +19,14 @@ from fsm.state import Limits
 from runtime.checkpoints.origin import origin_of
 from runtime.checkpoints.resume import ResumeRequest, find_resume_point
 from runtime.control.failures import InterruptedAtStart, RunFailed, failure_of
-from runtime.control.messages import Listener, Notice, Outcome, RunPlan, Start
+from runtime.control.messages import Listener, Notice, Outcome, Progress, RunPlan, Start
 from runtime.evaluation.sets import HeldOut
 from runtime.files import FileNotWritten, writing
 from runtime.generation.config import VllmEngineConfig
 from runtime.generation.engine import RequestRefused
 from runtime.generation.on_vllm.setup import VllmMissing, check_vllm_installed, logprobs_mode
 from runtime.launch.machine import PeakMemory
-from runtime.launch.preflight import Findings, Tell, preflight
+from runtime.launch.preflight import Prepared, Tell, preflight
 from runtime.launch.ray_session import ray_session
 from runtime.launch.signals import interrupts_by_signals, set_up_in_time
 from runtime.metrics.plot import plot_run
@@ -44,8 +44,8 @@ from runtime.output.directory import (
 from runtime.output.summary import Summary
 from runtime.settings import TINY, Settings, TransferQueuePlaneConfig
 from runtime.tasks.base import TaskError
-from runtime.tasks.config import JsonlTaskConfig, ReasoningGymTaskConfig
-from runtime.tasks.data import load_task
+from runtime.tasks.config import ReasoningGymTaskConfig, RowsTaskConfig
+from runtime.tasks.data import load_task, prepare_data
 from runtime.transport.transfer_queue.installed import TransferQueueMissing, check_transfer_queue_installed
 
 TRACEBACK_FILE = "traceback.txt"
@@ -92,6 +92,7 @@ def run_training(settings: Settings, output: Path, *, resume: ResumeRequest | No
         outcome: Outcome | None = None
         try:
             listener(Notice("checking the data, the model and the machine"))
+            _read_large_data(settings, listener)
             start = decide_start(settings, output, resume, lambda text: listener(Notice(text)))
             if start.resume is not None:
                 for notice in start.resume.notices:
@@ -106,6 +107,22 @@ def run_training(settings: Settings, output: Path, *, resume: ResumeRequest | No
     with interrupts_by_signals():
         summary = summary_of(settings, outcome, time.monotonic() - began_s, memory.peak_bytes)
         return RunResult(outcome, summary, _places(settings, output, outcome, listener))
+
+
+def _read_large_data(settings: Settings, listener: Listener) -> None:
+    """Read data that takes long, with progress. Raises ConfigError for that; the preflight reports all other errors."""
+    told = False
+
+    def tell(name: str, read: int, rows: int) -> None:
+        nonlocal told
+        told = True
+        listener(Progress(f"reading {name}", read, rows))
+
+    try:
+        prepare_data(settings.data, tell)
+    except TaskError as error:
+        if told:
+            raise ConfigError(f"the run cannot start: {error}") from None
 
 
 def decide_start(
@@ -177,7 +194,7 @@ def _warn_of_deadlines(settings: Settings, tell: Tell) -> None:
     """An attempt that ends before its verdict's deadline never shows in which line its verifier hangs."""
     attempt_s = settings.async_rl.rollout_failure.rollout_timeout_s
     task = settings.data.task
-    if attempt_s is None or not isinstance(task, JsonlTaskConfig | ReasoningGymTaskConfig):
+    if attempt_s is None or not isinstance(task, RowsTaskConfig | ReasoningGymTaskConfig):
         return
     if task.verdict_timeout_s >= attempt_s:
         tell(
@@ -240,15 +257,21 @@ def _prepare_model(settings: Settings, directory: Path, listener: Listener) -> P
 
     from runtime.naming import on_this_node
 
-    def prepare(settings: Settings, directory: Path) -> tuple[Findings, Path | None]:
+    def prepare(settings: Settings, directory: Path) -> Iterator[Prepared | Progress]:
         from runtime.launch.model import prepare
 
-        return prepare(settings, directory)
+        yield from prepare(settings, directory)
 
     # It writes to the run's directory. The node of this process may have no CPU to give, as a cluster's head often has.
-    task: Any = ray.remote(num_cpus=0, max_calls=1, scheduling_strategy=on_this_node())(prepare)
+    options = {"num_cpus": 0, "max_calls": 1, "scheduling_strategy": on_this_node(), "num_returns": "streaming"}
+    task: Any = ray.remote(**options)(prepare)
     try:
-        found, prepared = ray.get(task.remote(settings, directory.resolve()))
+        for reference in task.remote(settings, directory.resolve()):
+            message: Prepared | Progress = ray.get(reference)
+            if isinstance(message, Progress):
+                listener(message)
+            else:
+                prepared = message
     except RayError as error:
         failure = failure_of(error)
         if isinstance(failure.cause, FileNotWritten):
@@ -256,12 +279,11 @@ def _prepare_model(settings: Settings, directory: Path, listener: Listener) -> P
         raise RunFailed(failure.says, failure.traceback) from error
     except KeyboardInterrupt:
         raise InterruptedAtStart from None
-    for notice in found.notices:
+    for notice in prepared.found.notices:
         listener(Notice(notice))
-    if prepared is None:
-        raise ConfigError("\n  - ".join(["the run cannot start:", *found.refusals]))
-    path: Path = prepared
-    return path
+    if prepared.directory is None:
+        raise ConfigError("\n  - ".join(["the run cannot start:", *prepared.found.refusals]))
+    return prepared.directory
 
 
 def summary_of(settings: Settings, outcome: Outcome, wall_s: float, peak_memory_bytes: int) -> Summary:

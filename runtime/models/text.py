@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from jinja2 import TemplateError, TemplateSyntaxError
 from transformers import PreTrainedTokenizerBase
 
+from runtime.files import why_not_plain
 from runtime.models.directory import end_tokens
-from runtime.tasks.base import Chat, TaskError
+from runtime.tasks.base import Chat, DataFailure, TaskError
 from runtime.tasks.config import DataConfig
 
 _ANSWER, _QUESTION = "evenstep-answer", "evenstep-question"
@@ -28,20 +30,43 @@ class TextCodec:
     prompt_template: str = "{prompt}"
     chat: bool = False
     system_prompt: str | None = None
+    chat_template: str | None = None
+    """Jinja; None for the tokenizer's."""
+    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     def encode_prompt(self, prompt: str | Chat) -> npt.NDArray[np.int32]:
-        """Token ids (P,) of a task's prompt inside the template and the chat template.
+        """Token ids (P,) of `prompt_text`. Raises as that does."""
+        return self._encode(self.prompt_text(prompt))
 
-        Messages always go through the chat template. They have the system prompt if they bring none.
+    def prompt_text(self, prompt: str | Chat) -> str:
+        """A task's prompt inside the template and the chat template.
+
+        Messages always go through the chat template. They have the system prompt if they bring none. Raises TaskError
+        if there is no chat template, and DataFailure if it refuses the messages.
         """
-        if isinstance(prompt, Chat):
-            brings_one = prompt.messages[0]["role"] == "system"
-            messages = [*([] if brings_one else self._system()), *prompt.messages]
-            return self._encode(self._render(messages, open_turn=True, tools=prompt.tools))
-        text = self.prompt_template.replace("{prompt}", prompt)
-        if self.chat:
-            text = self._render([*self._system(), {"role": "user", "content": text}], open_turn=True)
-        return self._encode(text)
+        if isinstance(prompt, str):
+            text = self.prompt_template.replace("{prompt}", prompt)
+            if not self.chat:
+                return text
+            prompt = Chat(({"role": "user", "content": text},))
+        elif self.chat_template is None and self.tokenizer.chat_template is None:
+            raise TaskError(
+                f"the data has chat messages, and the tokenizer {self.tokenizer.name_or_path!r} has no chat template; "
+                "use an instruction-tuned model, or name a Jinja file in data.chat_template (with data.chat: true)"
+            )
+        brings_one = prompt.messages[0]["role"] == "system"
+        messages = [*([] if brings_one else self._system()), *prompt.messages]
+        try:
+            return self._render(messages, open_turn=True, tools=prompt.tools)
+        except (TemplateError, TypeError) as error:  # what templates raise for messages that they don't expect
+            raise DataFailure(
+                f"the chat template does not render the messages {messages!r:.300}: {type(error).__name__}: {error}; "
+                "correct the messages or data.chat_template_kwargs, or name another data.chat_template"
+            ) from error
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """How many token ids each text has, in one batch."""
+        return [len(ids) for ids in self.tokenizer(list(texts), add_special_tokens=False)["input_ids"]]
 
     def encode_turn(self, text: str, ended_with: int | None = None) -> npt.NDArray[np.int32]:
         """Token ids of an environment's turn after a completion, up to the start of the policy's next turn.
@@ -90,20 +115,43 @@ class TextCodec:
             self.tokenizer.apply_chat_template(
                 [dict(message) for message in messages],
                 tools=[dict(tool) for tool in tools] or None,
+                chat_template=self.chat_template,
                 tokenize=False,
                 add_generation_prompt=open_turn,
+                **self.chat_template_kwargs,
             )
         )
 
 
 def make_codec(tokenizer: PreTrainedTokenizerBase, data: DataConfig) -> TextCodec:
-    """The codec of the `data:` block. Raises TaskError if it needs a chat template and the tokenizer has none."""
-    if data.chat and tokenizer.chat_template is None:
+    """The codec of the `data:` block. Raises TaskError if it needs a chat template and there is none."""
+    template = None if data.chat_template is None else _template_in(data.chat_template)
+    if data.chat and template is None and tokenizer.chat_template is None:
         raise TaskError(
             f"data.chat is true and the tokenizer {tokenizer.name_or_path!r} has no chat template; use an "
-            "instruction-tuned model, or set data.chat to false"
+            "instruction-tuned model, name a Jinja file in data.chat_template, or set data.chat to false"
         )
-    return TextCodec(tokenizer, data.prompt_template, data.chat, data.system_prompt)
+    codec = TextCodec(
+        tokenizer, data.prompt_template, data.chat, data.system_prompt, template, data.chat_template_kwargs
+    )
+    if template is not None:
+        try:
+            codec.prompt_text(Chat((_USER,)))
+        except DataFailure as error:  # a template may refuse a made-up chat, but must be Jinja
+            if isinstance(error.__cause__, TemplateSyntaxError):
+                line = error.__cause__.lineno
+                raise TaskError(f"{data.chat_template}:{line}: is not Jinja: {error.__cause__.message}") from error
+    return codec
+
+
+def _template_in(file: Path) -> str:
+    """The text of a file. Raises TaskError."""
+    if problem := why_not_plain(file):
+        raise TaskError(f"data.chat_template {file}: {problem}; name a plain file")
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TaskError(f"data.chat_template {file}: cannot be read: {error}; correct the path") from error
 
 
 def model_stop_tokens(tokenizer: PreTrainedTokenizerBase, directory: Path | None) -> tuple[int, ...]:

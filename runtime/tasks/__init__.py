@@ -1,12 +1,14 @@
 """Tasks: where prompts come from, and how a completion is rewarded. Start with `base` for a task of your own.
 
     base       the interfaces of tasks and judges, and their errors
-    config     the `data:` block
-    split      seeds, and which prompts are held out
     verifiers  the verifiers that a configuration may name: the reward of a completion against an answer
     judges     how users' verifiers and reasoning-gym's scorers are loaded and called
+    rewards    the keys of tasks that users' verifiers rate, and the row that these get
+    config     the `data:` block
+    split      seeds, and which prompts are held out
     embedded   reversing letters and sorting digits: a tiny model learns them
-    jsonl      prompts and answers from a file, rewarded by a verifier
+    rows       rows of data files by number, and the digests of their prompts
+    files      prompts and answers from files, rewarded by a verifier
     gym        tasks of reasoning-gym
     data       a run's data: its task, and the order in which it takes prompts
     verdicts   rewards computed by users' code, in processes that can be killed

@@ -30,7 +30,7 @@ class Verdict:
     reward: float
     correct: bool
     parts: Mapping[str, float] = field(default_factory=dict)
-    """What the reward is made of, by name and unweighted. All rollouts of a task have the same names."""
+    """What the reward is made of, by name and unweighted. A part that a verdict lacks counts as 0."""
 
 
 FinishReason = Literal["stop", "length"]
@@ -70,7 +70,13 @@ class VerdictFault:
 
 
 class NoReward(Exception):
-    """A verifier returned something other than a reward in [0, 1]."""
+    """A verifier returned something other than a reward. The message says what it did, as in "returned nan"."""
+
+    def __init__(
+        self, happened: str, remedy: str = "return a finite number, a bool, or a mapping of named parts"
+    ) -> None:
+        super().__init__(happened)
+        self.remedy = remedy
 
 
 Rate = Callable[..., Verdict]
@@ -98,6 +104,8 @@ class Task(ABC):
     """The number of items; indices below are in [0, num_prompts)."""
     is_listed: bool = False
     """Whether all items exist from the start, as a file's lines do; false if each is drawn on request."""
+    identity: str | None = None
+    """A hash of all items and answers, where their number makes hashing them again too slow; None elsewhere."""
 
     def where(self, index: int) -> str:
         """Where a person finds item `index`: file and line, for a task from a file."""

@@ -8,7 +8,13 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from fsm.config.strict import Strict
+from runtime.tasks.rewards import VERDICT_TIMEOUT, RatedByFunctions
 
+_RENDERING = {
+    "add_generation_prompt", "chat_template", "continue_final_message", "conversation", "documents", "messages",
+    "padding", "return_dict", "return_tensors", "tokenize", "tools", "truncation",
+}  # fmt: skip
+"""What rendering a chat template needs besides its variables."""
 DRAWN_PROMPTS = 65_536
 """Prompts of an epoch of a task that draws them, if `data.num_prompts` is null."""
 
@@ -45,16 +51,6 @@ class SortTaskConfig(_Characters):
     name: Literal["sort"] = Field(default="sort", description="Sort a few digits.")
 
 
-VERDICT_TIMEOUT = Field(
-    default=100.0,
-    gt=0,
-    description=(
-        "Deadline of one verdict, in seconds. Loading the verifier has the same deadline, at least 60 s. A verdict "
-        "that misses it is a data failure of its prompt, and its process is killed."
-    ),
-)
-
-
 class ReasoningGymTaskConfig(Strict):
     """Any procedural task of reasoning-gym, rated by its own scorer."""
 
@@ -80,24 +76,76 @@ class ReasoningGymTaskConfig(Strict):
     verdict_timeout_s: float = VERDICT_TIMEOUT
 
 
-class JsonlTaskConfig(Strict):
-    """Lines of `{"prompt": …, "answer": …}` and a function that rates a completion against the answer."""
+class ColumnsConfig(Strict):
+    """Names of columns. `a.b` is the key b of the objects in column a."""
+
+    prompt: str | None = Field(
+        default=None,
+        min_length=1,
+        description="The prompt: a text, or a list of chat messages. null: prompt, or messages if there is none.",
+    )
+    answer: str | None = Field(
+        default="answer",
+        min_length=1,
+        description="The answer; numbers, lists and objects become JSON. null: there are no answers.",
+    )
+    tools: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Tools for the chat template, as a list or its JSON. null: tools, if there is such a column.",
+    )
+
+
+class RowsTaskConfig(RatedByFunctions):
+    """The keys that all tasks share whose prompts are rows of files."""
+
+    columns: ColumnsConfig = Field(default=ColumnsConfig(), description="Which columns are used.")
+    cut_answers: bool = Field(
+        default=False,
+        description="Cut an assistant's message from the end of prompts, which are refused otherwise. It is the answer "
+        "if columns.answer is null.",
+    )
+
+
+class JsonlTaskConfig(RowsTaskConfig):
+    """Lines of `{"prompt": …, "answer": …}` and functions that rate a completion."""
 
     name: Literal["jsonl"] = Field(default="jsonl", description="A file of prompts and answers.")
     path: Path = Field(strict=False, description="The file, one JSON object with prompt and answer a line.")
     validation_path: Path | None = Field(
         default=None, strict=False, description="File of held-out lines; null: a fraction of path is held out."
     )
-    verifier: str = Field(
-        default="runtime.tasks.verifiers:exact",
-        description="module:function, called with completion and answer; returns a reward in [0, 1] or a bool.",
+
+
+_Paths = str | Annotated[tuple[str, ...], Field(strict=False, min_length=1)]
+
+
+class DatasetTaskConfig(RowsTaskConfig):
+    """Rows of parquet, Arrow, JSON lines, JSON or CSV, and functions that rate a completion."""
+
+    name: Literal["dataset"] = Field(default="dataset", description="Files, or a dataset of Hugging Face datasets.")
+    path: _Paths = Field(
+        description="A file, a glob, a folder, or a list of them (.parquet, .arrow, .jsonl, .json, .csv, .tsv); a "
+        "folder written by Dataset.save_to_disk; or a name on the Hugging Face hub.",
     )
-    correct_at: float = Field(default=1.0, gt=0, le=1, description="Lowest reward that counts as correct.")
-    verdict_timeout_s: float = VERDICT_TIMEOUT
+    split: str | None = Field(
+        default=None,
+        min_length=1,
+        description="The split, which the names of files or folders have, as in test-00000.parquet, or that a saved "
+        "dataset has. null: train, if there are splits.",
+    )
+    subset: str | None = Field(default=None, min_length=1, description="Configuration of a dataset of the hub.")
+    validation_path: _Paths | None = Field(
+        default=None, description="Held-out rows; null: those of validation_split, or a fraction of path."
+    )
+    validation_split: str | None = Field(
+        default=None, min_length=1, description="Split of the held-out rows, of validation_path or else of path."
+    )
 
 
 TaskConfig = Annotated[
-    ReverseTaskConfig | SortTaskConfig | ReasoningGymTaskConfig | JsonlTaskConfig, Field(discriminator="name")
+    ReverseTaskConfig | SortTaskConfig | ReasoningGymTaskConfig | JsonlTaskConfig | DatasetTaskConfig,
+    Field(discriminator="name"),
 ]
 
 
@@ -151,6 +199,12 @@ class DataConfig(Strict):
         default=False, description="Put the prompt through the tokenizer's chat template, as the user's message."
     )
     system_prompt: str | None = Field(default=None, description="System message of the chat; null: the template's own.")
+    chat_template: Path | None = Field(
+        default=None, strict=False, description="A Jinja file, used as the chat template; null: the tokenizer's."
+    )
+    chat_template_kwargs: dict[str, Any] = Field(
+        default_factory=dict, description="Variables for the chat template, such as enable_thinking: false."
+    )
     max_turns: int = Field(default=8, ge=1, description="Most turns of the policy, in tasks of several turns.")
     delay: DelayConfig | None = Field(
         default=None, description="Delay of every verdict in training, for benchmarks; null: none."
@@ -163,11 +217,18 @@ class DataConfig(Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        """A `prompt_template` without `{prompt}`; a `system_prompt` without `chat: true`."""
+        """A `prompt_template` without `{prompt}`; keys of the chat template without `chat: true`."""
         if "{prompt}" not in self.prompt_template:
             raise ValueError(
                 f"prompt_template {self.prompt_template!r} has no {{prompt}}: every prompt would be the same"
             )
         if self.system_prompt is not None and not self.chat:
             raise ValueError("system_prompt needs chat: true; without a chat template put it into prompt_template")
+        for key, given in (("chat_template", self.chat_template), ("chat_template_kwargs", self.chat_template_kwargs)):
+            if given and not self.chat:
+                raise ValueError(f"{key} needs chat: true, which puts texts through the chat template too")
+        if taken := _RENDERING & self.chat_template_kwargs.keys():
+            raise ValueError(
+                f"chat_template_kwargs has {', '.join(sorted(taken))}, which a run sets itself; leave it out"
+            )
         return self

@@ -12,15 +12,16 @@ import numpy as np
 import numpy.typing as npt
 
 from runtime.tasks.base import JudgedTask, OwnTask
-from runtime.tasks.config import DataConfig, JsonlTaskConfig, ReasoningGymTaskConfig
+from runtime.tasks.config import DataConfig, ReasoningGymTaskConfig, RowsTaskConfig
 from runtime.tasks.embedded import CharacterTask
-from runtime.tasks.jsonl import JsonlTask
+from runtime.tasks.files import FileTask, split_rows
+from runtime.tasks.rows.scanning import RowsRead
 from runtime.tasks.split import Split, derive_seed
 
 
 def judged(data: DataConfig) -> bool:
     """Whether code of users or of other packages computes the task's verdicts."""
-    return isinstance(data.task, JsonlTaskConfig | ReasoningGymTaskConfig)
+    return isinstance(data.task, RowsTaskConfig | ReasoningGymTaskConfig)
 
 
 def load_task(data: DataConfig, split: Split) -> OwnTask | JudgedTask:
@@ -29,13 +30,19 @@ def load_task(data: DataConfig, split: Split) -> OwnTask | JudgedTask:
     Raises TaskError for wrong data or options, before anything runs.
     """
     config = data.task
-    if isinstance(config, JsonlTaskConfig):
-        return JsonlTask(config, data, split)
+    if isinstance(config, RowsTaskConfig):
+        return FileTask(config, data, split)
     if isinstance(config, ReasoningGymTaskConfig):
         from runtime.tasks.gym import GymTask  # importing reasoning-gym takes seconds
 
         return GymTask(config, data, split)
     return CharacterTask(config, data, split)
+
+
+def prepare_data(data: DataConfig, tell: RowsRead) -> None:
+    """Read large data for the first time on this machine, so that no process has to later. Raises TaskError."""
+    if isinstance(data.task, RowsTaskConfig):
+        split_rows(data.task, data, tell)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +95,7 @@ def take(stream: Stream, count: int) -> tuple[tuple[StreamItem, ...], Stream]:
     return items, replace(stream, position=end)
 
 
-@lru_cache(maxsize=4)
-def _order(seed: int, epoch: int, num_prompts: int) -> npt.NDArray[np.int64]:
-    return np.random.Generator(np.random.PCG64(derive_seed(seed, "order", epoch))).permutation(num_prompts)
+@lru_cache(maxsize=2)  # two epochs meet at an epoch's end; ten million prompts take 40 MB each
+def _order(seed: int, epoch: int, num_prompts: int) -> npt.NDArray[np.uint32] | npt.NDArray[np.int64]:
+    order = np.random.Generator(np.random.PCG64(derive_seed(seed, "order", epoch))).permutation(num_prompts)
+    return order.astype(np.uint32) if num_prompts < 2**32 else order

@@ -5,37 +5,141 @@ Imports the standard library alone at the top, since every verdict process impor
 
 from __future__ import annotations
 
+import inspect
+import math
 import numbers
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from runtime.tasks.base import NoReward, Rate, TaskError, Verdict
 
-Verifier = Callable[[str, str], Any]
-"""Returns a reward in [0, 1] or a bool; `as_reward` checks what it really returned."""
+NAMES_MAX = 64
+"""Most different names that the parts of a task's rewards may have; each is a metric."""
+_ROW_TYPE = re.compile(r"(\w+\.)*(dict|Dict|Mapping|Row)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Verifier:
+    """A function `module:function`, and what its reward counts for."""
+
+    target: str
+    weight: float
+    name: str | None
+    """The name of its part of the reward; None for the only verifier of a task."""
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionJudge:
-    """`module:function`, called with the completion and the answer."""
+    """Functions of users: the reward is the weighted sum of theirs. Rates a completion's text and its row."""
 
-    target: str
+    verifiers: tuple[Verifier, ...]
     correct_at: float
+    correct_from: str | None
 
     @property
     def name(self) -> str:
-        return f"verifier {self.target!r}"
+        targets = ", ".join(repr(verifier.target) for verifier in self.verifiers)
+        return f"verifier {targets}" if len(self.verifiers) == 1 else f"one of the verifiers {targets}"
 
     def open(self) -> Rate:
-        verifier = load_verifier(self.target)
+        rated_by = [(verifier, _called(verifier.target)) for verifier in self.verifiers]
+        names: set[str] = set()
 
-        def rate(completion: str, answer: str) -> Verdict:
-            reward = as_reward(verifier(completion, answer))
-            return Verdict(reward=reward, correct=reward >= self.correct_at)
+        def rate(completion: str, row: Mapping[str, Any]) -> Verdict:
+            verdict = self._total([(verifier, _rated(verifier, call(completion, row))) for verifier, call in rated_by])
+            names.update(verdict.parts)
+            if len(names) > NAMES_MAX:
+                raise NoReward(f"has named more than {NAMES_MAX} parts by now, such as {sorted(names)[:3]}", _FEW_NAMES)
+            return verdict
 
         return rate
+
+    def _total(self, rated: list[tuple[Verifier, _Rated]]) -> Verdict:
+        """The weighted sum. Every `correct` that functions returned decides, or that of `correct_from` alone."""
+        parts: dict[str, float] = {}
+        for verifier, each in rated:
+            if verifier.name is None:
+                parts |= each.parts
+            else:
+                parts[verifier.name] = each.reward
+                parts |= {f"{verifier.name}/{part}": value for part, value in each.parts.items()}
+        reward = sum(verifier.weight * each.reward for verifier, each in rated)
+        if not math.isfinite(reward):
+            raise NoReward(f"returned {parts}, whose weighted sum is {reward}", "make rewards and weights smaller")
+        if self.correct_from is not None and self.correct_from not in parts:
+            raise NoReward(f"returned the parts {sorted(parts)} without {self.correct_from!r}", _NO_SUCH_PART)
+        deciding = [each for verifier, each in rated if self.correct_from in (None, verifier.name)]
+        told = [each.correct for each in deciding if each.correct is not None]
+        compared = reward if self.correct_from is None else parts[self.correct_from]
+        return Verdict(reward, all(told) if told else compared >= self.correct_at, parts)
+
+
+_FEW_NAMES = "give parts the same few names for every completion, since each name is a metric"
+_NO_SUCH_PART = "correct data.task.correct_from, or give every mapping this part"
+
+
+@dataclass(frozen=True, slots=True)
+class _Rated:
+    """What one function returned."""
+
+    reward: float
+    correct: bool | None
+    """None if it did not say."""
+    parts: Mapping[str, float]
+
+
+def _called(target: str) -> Callable[[str, Mapping[str, Any]], object]:
+    """The function that `target` names, to be called with the completion and its row."""
+    function = load_verifier(target)
+    if takes_row(function):
+        return function
+
+    def with_answer(completion: str, row: Mapping[str, Any]) -> object:
+        if row["answer"] is None:
+            raise NoReward(
+                "was not called: it takes an answer, and there is none",
+                "give each prompt an answer, or name the verifier's second parameter `row` and read other columns",
+            )
+        return function(completion, row["answer"])
+
+    return with_answer
+
+
+def takes_row(function: Callable[..., Any]) -> bool:
+    """Whether a verifier's second parameter is named `row`, or annotated as a mapping; if not, it is the answer."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # written in C
+        return False
+    if len(parameters) < 2:
+        return False
+    annotation = parameters[1].annotation
+    said = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    return parameters[1].name == "row" or _ROW_TYPE.match(said) is not None
+
+
+def _rated(verifier: Verifier, returned: object) -> _Rated:
+    """Raises NoReward."""
+    try:
+        if not isinstance(returned, Mapping):
+            return _Rated(as_reward(returned), None, {})
+        values = {as_name(key): as_reward(value) for key, value in returned.items()}
+    except NoReward as error:
+        by = "" if verifier.name is None else f" as {verifier.name!r} ({verifier.target})"
+        raise NoReward(f"{error}{by}") from error
+    correct = None if "correct" not in values else bool(values.pop("correct"))
+    total = values.pop("reward", None)
+    return _Rated(sum(values.values()) if total is None else total, correct, values)
+
+
+def as_name(key: object) -> str:
+    """The name of a part. Raises NoReward."""
+    if not isinstance(key, str) or not key:
+        raise NoReward(f"returned a mapping with the key {shown(key)}", "name each part of the reward with a text")
+    return key
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +170,7 @@ class GymJudge:
             correct = score >= self.correct_at
             if self.reward == "binary":
                 return Verdict(reward=float(correct), correct=correct)
-            return Verdict(reward=0.0 if score <= self.junk_at_most else min(score, 1.0), correct=correct)
+            return Verdict(reward=0.0 if 0 <= score <= self.junk_at_most else score, correct=correct)
 
         return rate
 
@@ -79,7 +183,7 @@ class _Scalar(Protocol):
 
 
 def as_reward(returned: object) -> float:
-    """The reward that a verifier returned: a number in [0, 1] of Python or numpy, or a tensor with one element.
+    """The reward that a verifier returned: any finite number of Python or numpy, or a tensor with one element.
 
     Raises NoReward.
     """
@@ -89,9 +193,15 @@ def as_reward(returned: object) -> float:
             number = returned.item()
         except Exception as error:
             raise NoReward(f"returned {shown(returned)}, whose item() raised {type(error).__name__}") from error
-    if not isinstance(number, numbers.Real) or not 0 <= float(number) <= 1:
+    if not isinstance(number, numbers.Real):
         raise NoReward(f"returned {shown(returned)}")
-    return float(number)
+    try:
+        reward = float(number)
+    except OverflowError:
+        reward = math.inf
+    if not math.isfinite(reward):
+        raise NoReward(f"returned {shown(returned)}")
+    return reward
 
 
 def shown(value: object) -> str:
@@ -102,23 +212,23 @@ def shown(value: object) -> str:
         return f"a {type(value).__name__} (whose repr raised {type(error).__name__})"
 
 
-def load_verifier(target: str) -> Verifier:
+def load_verifier(target: str) -> Callable[..., Any]:
     """The function that `module:function` names. Raises TaskError if it cannot be imported."""
     module_name, _, function_name = target.partition(":")
     if not module_name or not function_name:
-        raise TaskError(f"data.task.verifier {target!r}: write it as module:function")
+        raise TaskError(f"the verifier {target!r}: write it as module:function")
     try:
         members = vars(import_module(module_name))
     except ImportError as error:
         raise TaskError(
-            f"data.task.verifier {target!r}: importing {module_name} failed: {error}; it must be importable where "
+            f"the verifier {target!r}: importing {module_name} failed: {error}; it must be importable where "
             "evenstep runs (installed, or in PYTHONPATH)"
         ) from error
     if not callable(members.get(function_name)):
         functions = sorted(name for name, member in members.items() if callable(member) and not name.startswith("_"))
         raise TaskError(
-            f"data.task.verifier {target!r}: {module_name} has no function {function_name!r}; it has "
+            f"the verifier {target!r}: {module_name} has no function {function_name!r}; it has "
             f"{', '.join(functions) or 'none'}"
         )
-    verifier: Verifier = members[function_name]
+    verifier: Callable[..., Any] = members[function_name]
     return verifier

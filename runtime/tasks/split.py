@@ -6,6 +6,7 @@ drawn twice, under another seed, or after a resume lands on the same side.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from hashlib import blake2b
 from typing import Generic, Literal, Protocol, TypeVar
@@ -42,7 +43,12 @@ Item = TypeVar("Item", bound=HasPrompt)
 
 def is_held_out(prompt: str, fraction: float) -> bool:
     """Whether this prompt is for validation only."""
-    return derive_seed("held out", prompt) < fraction * 2**63
+    return derive_seed("held out", prompt) < held_out_below(fraction)
+
+
+def held_out_below(fraction: float) -> int:
+    """Digests of prompts below this are held out."""
+    return math.ceil(fraction * 2**63)
 
 
 class DrawnItems(Generic[Item]):

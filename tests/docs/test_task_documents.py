@@ -49,7 +49,9 @@ def test_the_example_passes_the_checks_of_a_run_and_its_verifier_rates(folder: P
     assert [(verdict.reward, verdict.correct) for verdict in says] == [(1.0, True), (0.5, False), (0.0, False)]
 
 
-@pytest.mark.parametrize("wrong", ['{"prompt": "a"}', '{"prompt": "a", "answer": 1}', '{"prompt": "", "answer": "b"}'])
+@pytest.mark.parametrize(
+    "wrong", ['{"prompt": "a"}', '{"prompt": "a", "answer": null}', '{"prompt": "", "answer": ""}']
+)
 def test_a_line_that_is_not_as_the_document_says_is_refused_by_file_and_line(folder: Path, wrong: str) -> None:
     with (folder / "capitals.jsonl").open("a", encoding="utf-8") as file:
         file.write(wrong + "\n")

@@ -82,7 +82,6 @@ DEEDS = {
     "alarm": alarm,
     "nan": lambda: float("nan"),
     "infinite": lambda: float("inf"),
-    "two": lambda: 2,
     "none": lambda: None,
     "text": lambda: "1.0",
     "unshowable": Unshowable,

@@ -113,7 +113,7 @@ class _Server:
             verdict = self._rate(*case)
             reply |= {"reward": verdict.reward, "correct": verdict.correct, "parts": dict(verdict.parts)}
         except NoReward as error:
-            reply |= {"happened": str(error), "remedy": "return a reward in [0, 1] or a bool"}
+            reply |= {"happened": str(error), "remedy": error.remedy}
         except BaseException as error:
             reply |= {"happened": _raised(error), "remedy": _remedy(error)}
         with self._sending:

@@ -144,13 +144,13 @@ def test_a_line_that_is_wrong_is_told_once_with_file_line_and_remedy(tmp_path: P
     [problem] = data_problems(jsonl(tmp_path / "data.jsonl", [*LINES, '{"prompt": "2 + 2 ="}']))
     assert f"{tmp_path / 'data.jsonl'}:13" in problem
     assert "'answer' is missing" in problem
-    assert "give it as a string" in problem
+    assert "data.task.columns.answer" in problem
 
 
 def test_a_verifier_that_is_wrong_is_told_before_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "preflight_verifiers.py").write_text(
         "def one(completion): return 1.0\ndef raises(completion, answer): return 1 / 0\n"
-        "def two(completion, answer): return 2\n"
+        "def nan(completion, answer): return float('nan')\n"
     )
     (tmp_path / "broken_verifiers.py").write_text("def f(:\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -158,7 +158,7 @@ def test_a_verifier_that_is_wrong_is_told_before_the_run(tmp_path: Path, monkeyp
         ("preflight_verifiers:none", "has no function 'none'"),
         ("preflight_verifiers:one", "raised TypeError"),
         ("preflight_verifiers:raises", "raised ZeroDivisionError"),
-        ("preflight_verifiers:two", "return a reward in [0, 1]"),
+        ("preflight_verifiers:nan", "returned nan"),
         ("no_such_module:f", "importing no_such_module failed"),
         ("broken_verifiers:f", "SyntaxError"),
     ):

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from runtime.control.messages import Progress
+from runtime.launch import prompt_lengths
 from runtime.launch.preflight import Findings
 from runtime.launch.prompt_lengths import count_prompts
 from runtime.models.tiny import character_tokenizer
@@ -22,7 +24,13 @@ JSONL = [
 
 
 def counted(*overrides: str) -> Findings:
-    return count_prompts(load_settings(None, overrides), character_tokenizer())
+    counting = count_prompts(load_settings(None, overrides), character_tokenizer())
+    while True:
+        try:
+            next(counting)
+        except StopIteration as end:
+            found: Findings = end.value
+            return found
 
 
 @pytest.fixture
@@ -92,3 +100,34 @@ def test_held_out_prompts_are_counted_though_training_draws_its_own() -> None:
 def test_a_tokenizer_without_the_chat_template_that_the_data_wants_is_refused() -> None:
     [refusal] = counted("data.chat=true").refusals
     assert "has no chat template" in refusal
+
+
+def test_of_a_long_list_a_sample_is_counted_and_the_budget_is_estimated(
+    data: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """L7: a prompt that is not counted fails when its rollout starts."""
+    monkeypatch.setattr(prompt_lengths, "COUNTED_MAX", 6)
+    monkeypatch.setattr(prompt_lengths, "SAMPLED", 3)  # lines 1, 3 and 5
+    budget = "async_rl.rollout_failure.max_skipped_prompts"
+    [refusal] = counted(*JSONL, data).refusals
+    assert "1 of 3 prompts of training are longer" in refusal
+    assert "data.jsonl:5 has 13 tokens" in refusal
+    assert refusal.endswith("max_skipped_prompts: 3")
+    [notice, skipped] = counted(*JSONL, data, f"{budget}=3").notices
+    assert notice.startswith("3 of the 7 training prompts were counted; any other that is longer than generation.")
+    assert "1 of 3 prompts are longer" in skipped
+
+
+def test_counting_says_how_far_it_is(data: str) -> None:
+    counting = count_prompts(load_settings(None, [*JSONL, data]), character_tokenizer())
+    assert list(counting) == [Progress("counting prompts", 7, 7)]
+
+
+def test_messages_that_the_template_refuses_are_told_with_their_line(tmp_path: Path) -> None:
+    (tmp_path / "strict.jinja").write_text("{{ raise_exception('no system message') }}")
+    path = tmp_path / "chats.jsonl"
+    path.write_text('{"messages": [{"role": "user", "content": "hi"}], "answer": ""}\n')
+    template = ["data.chat=true", f"data.chat_template={tmp_path / 'strict.jinja'}"]
+    [refusal] = counted(*JSONL, f"data.task.path={path}", *template).refusals
+    assert refusal.startswith(f"{path}:1: the chat template does not render the messages")
+    assert "no system message" in refusal

@@ -20,7 +20,7 @@ from runtime.generation.on_torch.engine import load_torch_engine
 from runtime.generation.rollouts import _append, _opening
 from runtime.groups import Rollout, RolloutGroup
 from runtime.launch.model import check_stops, prepare
-from runtime.launch.preflight import Findings
+from runtime.launch.preflight import Findings, Prepared
 from runtime.models.directory import ModelDirectoryProblem, end_tokens
 from runtime.models.text import TextCodec, model_stop_tokens
 from runtime.models.tiny import END, character_tokenizer
@@ -152,13 +152,15 @@ def test_what_is_told_reaches_the_start_of_a_run(tmp_path: Path) -> None:
     model = save("llama", tmp_path / "model", vocab_size=120)
     chatting(CHATML, "<|im_start|>", "<|im_end|>").save_pretrained(model)
     overrides = [f"policy.model_name={model}", "policy.max_total_sequence_length=64", "generation.max_prompt_tokens=48"]
-    counted, prepared = prepare(settings(*overrides), tmp_path / "unused")
-    assert prepared == model
-    assert "<|im_end|>" in counted.notices[0]
+    *_, made = prepare(settings(*overrides), tmp_path / "unused")
+    assert isinstance(made, Prepared)
+    assert made.directory == model
+    assert "<|im_end|>" in made.found.notices[0]
     configure(model, "generation_config.json", eos_token_id="</s>")
-    counted, prepared = prepare(settings(*overrides), tmp_path / "unused")
-    assert prepared is None
-    assert "eos_token_id is '</s>'" in counted.refusals[0]
+    *_, made = prepare(settings(*overrides), tmp_path / "unused")
+    assert isinstance(made, Prepared)
+    assert made.directory is None
+    assert "eos_token_id is '</s>'" in made.found.refusals[0]
 
 
 def sampled(model: Path, stops: tuple[int, ...]) -> list[GeneratedSequence]:
@@ -250,3 +252,17 @@ def test_a_stop_token_is_no_part_of_what_was_said() -> None:
         assert sample.turns == (text,)
         assert sample.token_ids.tolist() == [*prompt, *said], "it is trained on all the same"
     assert END not in codec.decode(np.array([5, 1], dtype=np.int32))
+
+
+def test_the_turn_ends_of_prompts_that_are_messages_are_told_without_chat(tmp_path: Path) -> None:
+    model = save("llama", tmp_path / "model", vocab_size=120)
+    chatting(CHATML, "<|im_start|>", "<|im_end|>").save_pretrained(model)
+    lines = [{"messages": [{"role": "user", "content": f"hi {number}"}], "answer": ""} for number in range(4)]
+    (tmp_path / "chats.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    task = json.dumps({"name": "jsonl", "path": str(tmp_path / "chats.jsonl")})
+    overrides = [f"data.task={task}", "data.validation_size=0", "generation.max_prompt_tokens=48"]
+    sizes = [f"policy.model_name={model}", "policy.max_total_sequence_length=80"]
+    *_, made = prepare(load_settings(None, [*overrides, *sizes]), tmp_path / "unused")
+    assert isinstance(made, Prepared)
+    assert made.directory == model
+    assert any("<|im_end|>" in notice for notice in made.found.notices)

@@ -18,7 +18,7 @@ from runtime.settings import Settings, load_settings
 from runtime.tasks.base import JudgedTask, Scored, TaskError, Verdict, VerdictFault
 from runtime.tasks.config import DataConfig
 from runtime.tasks.data import load_task
-from runtime.tasks.jsonl import say_split
+from runtime.tasks.files import say_split
 from runtime.tasks.split import Split
 from runtime.tasks.verifiers import exact, last_number
 from tests.runtime.bookkeeping import said
@@ -81,8 +81,9 @@ def test_a_validation_file_takes_its_prompts_out_of_training(tmp_path: Path) -> 
     [
         ("{not json", r"bad.jsonl:2: is not JSON .*; write one object a line"),
         ("[1, 2]", r"bad.jsonl:2: is a list; write an object"),
-        ({"prompt": "a"}, r"bad.jsonl:2: 'answer' is missing; the line has \['prompt'\]; give it as a string"),
-        ({"prompt": "a", "answer": 3}, r"bad.jsonl:2: 'answer' is a int; give it as a string"),
+        ({"prompt": "a"}, r"bad.jsonl:2: 'answer' is missing; the row has \['prompt'\]; name the right column"),
+        ({"prompt": "a", "answer": None}, r"bad.jsonl:2: 'answer' is null; give it a text"),
+        ({"prompt": 3, "answer": "b"}, r"bad.jsonl:2: 'prompt' is 3; give it as a text, or as a list of chat messages"),
         ({"prompt": "", "answer": "b"}, r"bad.jsonl:2: 'prompt' is empty"),
     ],
 )
@@ -93,7 +94,7 @@ def test_a_wrong_line_is_told_with_file_line_and_remedy(tmp_path: Path, line: An
 
 
 def test_a_file_that_is_missing_or_empty_is_told_by_name(tmp_path: Path) -> None:
-    with pytest.raises(TaskError, match=r"nowhere.jsonl: cannot be read .*check data.task.path"):
+    with pytest.raises(TaskError, match=r"nowhere.jsonl: does not exist; correct data.task.path"):
         load(tmp_path / "nowhere.jsonl")
     with pytest.raises(TaskError, match=r"empty.jsonl: has no lines"):
         load(write(tmp_path / "empty.jsonl", ["", " "]))
@@ -281,3 +282,20 @@ def test_a_reward_worker_that_is_made_anew_refuses_a_file_that_was_changed_meanw
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     with pytest.raises(TaskError, match=r"the data has changed since the run began.*--new-data"):
         RewardWorker(settings.data, 1, 1, began_with)
+
+
+def test_the_hash_of_a_file_s_prompts_is_what_older_checkpoints_have(tmp_path: Path) -> None:
+    task = json.dumps({"name": "jsonl", "path": str(sums(tmp_path / "sums.jsonl"))})
+    settings = load_settings(None, [f"data.task={task}"])
+    assert origin_of(settings, load_task(settings.data, "training"), "run").prompts == "35ef855b2b469433"
+
+
+def test_verifiers_get_the_row_with_the_names_of_its_own_columns(tmp_path: Path) -> None:
+    lines = [{"question": "2 + 2", "solution": {"value": 4}, "level": 3}] * 2
+    path = write(tmp_path / "named.jsonl", lines)
+    columns = {"prompt": "question", "answer": "solution.value"}
+    task = load(path, data={"validation_size": 0}, columns=columns)
+    text, row = task.case(1, said("four"))
+    assert text == "four"
+    expected = {**lines[0], "prompt": "2 + 2", "answer": "4", "turns": ["four"], "finish_reason": "stop"}
+    assert {key: row[key] for key in expected} == expected

@@ -1,0 +1,149 @@
+"""A prompt and its answer, from the columns of a row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from runtime.tasks.base import Chat, TaskError
+from runtime.tasks.rows.table import Row
+
+PROMPT, MESSAGES, TOOLS = "prompt", "messages", "tools"
+"""The columns that are read where the configuration names none."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowColumns:
+    """Which columns have the prompt and its answer. A dot leads into a column that holds objects."""
+
+    prompt: str | None = None
+    """None: `prompt`, or `messages` in a row without it."""
+    answer: str | None = "answer"
+    """None: there are no answers."""
+    tools: str | None = None
+    """None: `tools`, in a row that has it."""
+    cut_answers: bool = False
+    """Cut the assistant's message from the end of a prompt; it is the answer, if `answer` is None."""
+    texts_only: bool = False
+    """Refuse chat messages, since `data.prompt_template` is set, which surrounds texts."""
+
+    @property
+    def read(self) -> frozenset[str]:
+        """The names of all columns that `item_of` looks at."""
+        names = {self.prompt, self.answer, self.tools or TOOLS, *(() if self.prompt else (PROMPT, MESSAGES))} - {None}
+        return frozenset({str(name) for name in names} | {str(name).partition(".")[0] for name in names})
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A row as a prompt. `text` is what messages show and what decides the prompt's side of the split."""
+
+    text: str
+    opening: str | Chat
+    answer: str | None
+
+
+def item_of(row: Row, columns: RowColumns, where: str) -> Item:
+    """The row's prompt and answer. Raises TaskError with `where`, the column, its value and the remedy."""
+    name = columns.prompt or (MESSAGES if PROMPT not in row and MESSAGES in row else PROMPT)
+    prompt = _value(row, name, "prompt", where)
+    answer = None if columns.answer is None else _answer(row, columns.answer, where)
+    if isinstance(prompt, str):
+        if not prompt:
+            raise TaskError(f"{where}: {name!r} is empty; give it a text, or leave the row out")
+        return Item(prompt, prompt, answer)
+    if columns.texts_only:
+        raise TaskError(
+            f"{where}: {name!r} has chat messages, and data.prompt_template surrounds texts; leave it out, and put its "
+            "text into the messages"
+        )
+    messages = _messages(prompt, name, where)
+    if messages[-1]["role"] == "assistant":
+        if not columns.cut_answers:
+            raise TaskError(
+                f"{where}: the last of {name!r} is the assistant's message, which the policy is to write; leave it "
+                "out, or set data.task.cut_answers to true to cut it everywhere"
+            )
+        *messages, last = messages
+        if columns.answer is None:
+            answer = _text(last.get("content"))
+        if not messages:
+            raise TaskError(f"{where}: {name!r} has only the assistant's message; put the user's before it")
+    return Item(text_of(messages), Chat(tuple(messages), _tools(row, columns, where)), answer)
+
+
+def text_of(messages: Sequence[Mapping[str, Any]]) -> str:
+    """Messages as one text: the content of a single user message, so that it equals the same prompt given as text."""
+    if len(messages) == 1 and messages[0]["role"] == "user":
+        return _text(messages[0]["content"])
+    return "\n\n".join(f"{message['role']}: {_text(message.get('content'))}" for message in messages)
+
+
+def _value(row: Row, name: str, key: str, where: str) -> Any:
+    value: Any = row
+    for part in (name,) if name in row else name.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            raise TaskError(
+                f"{where}: {name!r} is missing; the row has {sorted(row)}; name the right column in "
+                f"data.task.columns.{key}, or correct the row"
+            )
+        value = value[part]
+    return value
+
+
+def _answer(row: Row, name: str, where: str) -> str:
+    value = _value(row, name, "answer", where)
+    if value is None:
+        raise TaskError(
+            f"{where}: {name!r} is null; give it a text, or set data.task.columns.answer to null if no verifier needs "
+            "answers"
+        )
+    return _text(value)
+
+
+def _text(value: Any) -> str:
+    """Texts as they are; numbers, lists and objects as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _messages(value: Any, name: str, where: str) -> list[dict[str, Any]]:
+    if not isinstance(value, list) or not value:
+        raise TaskError(f"{where}: {name!r} is {_shown(value)}; give it as a text, or as a list of chat messages")
+    messages = []
+    for number, message in enumerate(value):
+        role = message.get("role") if isinstance(message, dict) else None
+        if not isinstance(role, str) or not role or (message.get("content") is None and len(_whole(message)) < 2):
+            raise TaskError(
+                f"{where}: message {number} of {name!r} is {_shown(message)}; write an object with role and content"
+            )
+        messages.append({**_whole(message), **({"content": message["content"]} if "content" in message else {})})
+    return messages
+
+
+def _tools(row: Row, columns: RowColumns, where: str) -> tuple[Mapping[str, Any], ...]:
+    """The tools, given as a list or as its JSON."""
+    name = columns.tools or TOOLS
+    value = _value(row, name, "tools", where) if columns.tools or name in row else None
+    if isinstance(value, str):
+        try:
+            value = json.loads(value or "[]")
+        except json.JSONDecodeError as error:
+            raise TaskError(f"{where}: {name!r} is not JSON ({error}); give a list of tools") from error
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(tool, dict) for tool in value):
+        raise TaskError(f"{where}: {name!r} is {_shown(value)}; give a list of tools, each with its JSON schema")
+    return tuple(_whole(tool) for tool in value)
+
+
+def _whole(value: Any) -> Any:
+    """Without the keys that Arrow adds as null since other rows have them: templates ask whether a key is there."""
+    if isinstance(value, dict):
+        return {key: _whole(inner) for key, inner in value.items() if inner is not None}
+    return [_whole(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _shown(value: Any) -> str:
+    return f"{value!r:.200}"

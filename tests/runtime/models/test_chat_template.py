@@ -1,0 +1,82 @@
+"""Prompts as chat messages: templates and their variables, and what a template that does not fit is told like."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runtime.checkpoints.origin import origin_of
+from runtime.models.text import TextCodec, make_codec
+from runtime.models.tiny import character_tokenizer
+from runtime.settings import load_settings
+from runtime.tasks.base import Chat, DataFailure, TaskError
+from runtime.tasks.config import DataConfig
+from runtime.tasks.data import load_task
+
+TEMPLATE = (
+    "{% if tools %}[{{ tools | length }} tools]{% endif %}"
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% if enable_thinking is false %}no thoughts{% endif %}{% endif %}"
+)
+HELLO = Chat(({"role": "user", "content": "hello"},))
+
+
+def codec(folder: Path, template: str = TEMPLATE, **data: Any) -> TextCodec:
+    (folder / "own.jinja").write_text(template, encoding="utf-8")
+    block = {"chat": True, "chat_template": str(folder / "own.jinja"), **data}
+    return make_codec(character_tokenizer(), DataConfig.model_validate(block))
+
+
+def test_a_template_of_one_s_own_renders_texts_messages_and_tools_with_its_variables(tmp_path: Path) -> None:
+    own = codec(tmp_path)
+    assert own.prompt_text("hello") == own.prompt_text(HELLO) == "<user>hello<assistant>"
+    assert own.prompt_text(Chat(HELLO.messages, ({"type": "function"},))).startswith("[1 tools]<user>")
+    quick = codec(tmp_path, chat_template_kwargs={"enable_thinking": False}, system_prompt="be brief")
+    assert quick.prompt_text("hello") == "<system>be brief<user>hello<assistant>no thoughts"
+    own_system = Chat(({"role": "system", "content": "sing"}, *HELLO.messages))
+    assert quick.prompt_text(own_system) == "<system>sing<user>hello<assistant>no thoughts"
+    assert quick.count_tokens([quick.prompt_text("hello"), "abc"]) == [len(quick.encode_prompt("hello")), 3]
+
+
+def test_a_template_that_is_no_jinja_or_not_there_is_told_by_file_and_line(tmp_path: Path) -> None:
+    with pytest.raises(TaskError, match=r"own.jinja:2: is not Jinja: .*endfor"):
+        codec(tmp_path, "\n{% for m in messages %}")
+    with pytest.raises(TaskError, match=r"data.chat_template .*gone.jinja: cannot be read: .*correct the path"):
+        codec(tmp_path, chat_template=str(tmp_path / "gone.jinja"))
+
+
+def test_messages_that_a_template_refuses_are_a_data_failure_of_their_prompt(tmp_path: Path) -> None:
+    strict = codec(tmp_path, "{% if messages[0].role != 'system' %}{{ raise_exception('no system') }}{% endif %}")
+    with pytest.raises(DataFailure, match=r"does not render the messages .*'hello'.*TemplateError: no system; correct"):
+        strict.prompt_text(HELLO)
+
+
+def test_messages_need_a_template() -> None:
+    without = make_codec(character_tokenizer(), DataConfig())
+    with pytest.raises(TaskError, match=r"has chat messages, and the tokenizer .* has no chat template; .*Jinja file"):
+        without.prompt_text(HELLO)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"chat_template": "a.jinja"}, "chat_template needs chat: true"),
+        ({"chat_template_kwargs": {"enable_thinking": False}}, "chat_template_kwargs needs chat: true"),
+        ({"chat": True, "chat_template_kwargs": {"tools": []}}, "chat_template_kwargs has tools, which a run sets"),
+    ],
+)
+def test_settings_that_would_have_no_effect_are_refused(data: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        DataConfig.model_validate(data)
+
+
+def test_a_changed_template_is_other_data_to_a_resume(tmp_path: Path) -> None:
+    def data(template: str) -> dict[str, Any]:
+        (tmp_path / "own.jinja").write_text(template, encoding="utf-8")
+        settings = load_settings(None, ["data.chat=true", f"data.chat_template={tmp_path / 'own.jinja'}"])
+        return origin_of(settings, load_task(settings.data, "training"), "run").data
+
+    assert data(TEMPLATE) == data(TEMPLATE)
+    assert data(TEMPLATE) != data(TEMPLATE + " ")
