@@ -5,7 +5,8 @@ Arrays are numpy, so that the object store shares them without a copy. They are 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -13,6 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from runtime.tasks.base import Rated, Verdict
+
+KINDS_KEPT = 16
+"""Most kinds of failures that a validation tells."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,7 +118,7 @@ class GroupReceipt:
     reward_s: float
     """Seconds that scoring took."""
     parts: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """The parts of each reward, by name (`Verdict.parts`)."""
+    """The parts of each reward, by name (`Verdict.parts`); 0 where a verdict lacks one."""
 
     @property
     def zero_variance(self) -> bool:
@@ -130,6 +134,27 @@ class GroupReceipt:
         """Standard deviation of the siblings' rewards, over the population."""
         mean = self.reward_mean
         return float((sum((reward - mean) ** 2 for reward in self.rewards) / len(self.rewards)) ** 0.5)
+
+
+def kind_of_failure(why: str) -> str:
+    """A failure without its data: equal for two prompts that fail in the same way."""
+    happened, _, _ = why.partition(" for the completion ")
+    happened = re.sub(r"^\S*?:\d+: ", "", happened)  # the data's file and line
+    return re.sub(r"(?<=[^\w:])\d[\w.]*", "#", re.sub(r"'[^']*'", "'…'", happened))
+
+
+def one_of_each_kind(failures: Iterable[str]) -> tuple[str, ...]:
+    """The first failure of each kind, in order, at most KINDS_KEPT."""
+    kinds: dict[str, str] = {}
+    for why in failures:
+        kinds.setdefault(kind_of_failure(why), why)
+    return tuple(kinds.values())[:KINDS_KEPT]
+
+
+def columns_of(parts: Sequence[Mapping[str, float]]) -> dict[str, tuple[float, ...]]:
+    """The parts of rewards by name: a number a rollout, 0 where it lacks the part."""
+    names = dict.fromkeys(name for named in parts for name in named)
+    return {name: tuple(named.get(name, 0.0) for named in parts) for name in names}
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +214,11 @@ class Evaluation:
     def failures(self) -> tuple[str, ...]:
         """Why rollouts have no verdict, with file and line of their data: one reason a rollout."""
         return tuple(rollout.verdict for rollout in self.rollouts if isinstance(rollout.verdict, str))
+
+    @property
+    def failures_of_each_kind(self) -> tuple[str, ...]:
+        """The first of each kind (`one_of_each_kind`)."""
+        return one_of_each_kind(self.failures)
 
     def without_turns(self) -> Evaluation:
         """The same without texts, which only files need."""

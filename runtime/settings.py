@@ -96,14 +96,16 @@ class ClusterConfig(Strict):
         default=None,
         ge=1,
         description="Verdicts that a reward worker computes at a time, spread over its processes. null: 128 if they "
-        "may have to wait (data.delay, your own verifier), otherwise one a process. A process with one verdict at a "
-        "time computes it in its main thread, where signal.alarm works.",
+        "may have to wait (data.delay, your own verifier), otherwise one a process, in its main thread.",
     )
     reward_processes: int = Field(
         default=2,
         ge=1,
         description="Processes of a reward worker that run verifiers of users and of packages. They start once and are "
         "restarted if a verdict hangs or crashes; more processes speed up verifiers that compute.",
+    )
+    reward_memory_mib: int = Field(
+        default=4096, ge=256, description="MiB that each of these may use; a verdict that takes more has failed."
     )
     num_trainer_ranks: int = Field(
         default=1, ge=1, description="Trainer processes; more than one shard the model (FSDP2)."

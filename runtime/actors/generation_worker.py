@@ -23,7 +23,7 @@ from ray.exceptions import RayActorError
 from fsm.errors import InvariantBroken
 from fsm.events import Attempt, FailureKind
 from runtime.actors.reward_worker import verdict_threads
-from runtime.groups import Evaluation, GroupReceipt, Rollout, RolloutGroup
+from runtime.groups import Evaluation, GroupReceipt, Rollout, RolloutGroup, columns_of
 from runtime.output.shared_output import not_shared
 from runtime.settings import Settings
 from runtime.tasks.base import Completion, DataFailure, Rated, Scored, Verdict
@@ -281,7 +281,7 @@ class GenerationWorker:
             end_weight=group.end_weight,
             rewards=tuple(verdict.reward for verdict in verdicts),
             correct=tuple(verdict.correct for verdict in verdicts),
-            parts={name: tuple(verdict.parts[name] for verdict in verdicts) for name in verdicts[0].parts},
+            parts=columns_of([verdict.parts for verdict in verdicts]),
             completion_tokens=tuple(sample.completion.tokens for sample in group.samples),
             finished=tuple(sample.finished for sample in group.samples),
             repetition=tuple(sample.repetition for sample in group.samples),

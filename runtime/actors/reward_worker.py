@@ -16,10 +16,12 @@ from runtime.checkpoints.origin import refuse_changed_data
 from runtime.evaluation.config import TRAINING
 from runtime.evaluation.sets import EvaluationSet
 from runtime.tasks.base import Completion, DataFailure, JudgedTask, OwnTask, Rated, Scored, VerdictFault
-from runtime.tasks.config import DataConfig, DelayConfig, RowsTaskConfig
+from runtime.tasks.config import DataConfig, DelayConfig
 from runtime.tasks.data import load_task
+from runtime.tasks.rewards import RatedByFunctions
 from runtime.tasks.split import derive_seed
-from runtime.tasks.verdicts.pool import PoolSize, VerdictPool
+from runtime.tasks.verdicts.handle import PoolSize
+from runtime.tasks.verdicts.pool import VerdictPool
 
 THREADS_FOR_WAITING = 128
 
@@ -28,15 +30,15 @@ def verdict_threads(data: DataConfig, configured: int | None, processes: int) ->
     """How many verdicts are made at the same time (`cluster.reward_threads`)."""
     if configured is not None:
         return configured
-    if data.delay is not None or isinstance(data.task, RowsTaskConfig):
+    if data.delay is not None or isinstance(data.task, RatedByFunctions):
         return THREADS_FOR_WAITING
     return processes
 
 
-def pool_size(threads: int, processes: int) -> PoolSize:
+def pool_size(threads: int, processes: int, memory_mib: int) -> PoolSize:
     """Threads spread over the processes, at least one each."""
     used = min(threads, processes)
-    return PoolSize(used, -(-threads // used))
+    return PoolSize(used, -(-threads // used), memory_mib)
 
 
 class RewardWorker:
@@ -49,10 +51,12 @@ class RewardWorker:
         processes: int,
         began_with: str | None = None,
         sets: Sequence[EvaluationSet] = (),
+        memory_mib: int = 4096,
     ) -> None:
         """What it rates: `data`, unless nothing is trained (None), and evaluation sets.
 
         began_with: `Origin.prompts`; data that has changed by the time that this worker restarts is refused.
+        memory_mib: `cluster.reward_memory_mib`.
         """
         self._delay = None if data is None else data.delay
         self._seed = 0 if data is None else data.seed
@@ -61,7 +65,7 @@ class RewardWorker:
             self._tasks[TRAINING] = load_task(data, "training")
             refuse_changed_data(self._tasks[TRAINING], began_with)
         self._tasks |= {each.name: load_task(each.data, "validation") for each in sets}
-        self._pools = _make_pools(self._tasks, pool_size(threads, processes))
+        self._pools = _make_pools(self._tasks, pool_size(threads, processes, memory_mib))
         self._delayed = asyncio.Semaphore(threads)
 
     async def score(self, groups: Sequence[tuple[int, Sequence[Completion]]], of: str = TRAINING) -> Scored:
@@ -78,7 +82,7 @@ class RewardWorker:
             ]
         else:
             rated = await asyncio.gather(*(self._group(task, of, *group) for group in groups))
-        return Scored(rated, None if pool is None else pool.take_printed())
+        return Scored(rated, None if pool is None else pool.take_notice())
 
     async def close(self) -> None:
         """End the processes of the pools; they would end with this one anyway."""

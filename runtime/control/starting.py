@@ -128,7 +128,8 @@ def _start_reward_workers(plan: RunPlan) -> list[ActorHandle[Any]]:
     """As many as configured. Ray restarts one that dies, which has no state."""
     data, cluster = plan.settings.data, plan.settings.cluster
     threads = verdict_threads(data, cluster.reward_threads, cluster.reward_processes)
-    arguments = (data, threads, cluster.reward_processes, plan.start.origin.prompts, plan.settings.sets)
+    prompts, memory_mib = plan.start.origin.prompts, cluster.reward_memory_mib
+    arguments = (data, threads, cluster.reward_processes, prompts, plan.settings.sets, memory_mib)
     return [
         start_actor(
             RewardWorker, {**plan.names.options(f"reward-{number}"), "num_cpus": 0, "max_restarts": -1}, *arguments

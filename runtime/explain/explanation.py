@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from fsm.machines.trainer import TrainerState
 from runtime.checkpoints.checkpoint import CHECKPOINTS, list_checkpoints, looks_whole, step_of
 from runtime.explain.dead_ends import cause_of, proof_of
 from runtime.explain.finding import Finding, RunVerdict, seconds
+from runtime.explain.losses import DataFailures, failures_of
 from runtime.explain.situation import Look, Situation, situation_at
 from runtime.explain.waits import stalled, starved, waiting
 from runtime.trace.notes import EXIT_CODES
@@ -38,6 +40,11 @@ class Explanation(Finding):
 
     situation: Situation
 
+    @cached_property
+    def failures(self) -> list[DataFailures]:
+        """Why verdicts are missing, the most frequent kind first."""
+        return failures_of(self.situation)
+
     @property
     def root(self) -> str:
         """What everything else waits for."""
@@ -57,6 +64,7 @@ class Explanation(Finding):
             "root": self.root,
             "advice": self.advice,
             "proof": list(self.proof),
+            "failures": [asdict(found) for found in self.failures],
             "status": status(moment.core.state) if ended is None else ended.status,
             "error": None if ended is None else ended.error,
             "model": None if ended is None else ended.model,

@@ -22,6 +22,7 @@ from runtime.explain.situation import Situation
 from runtime.trace.show import printable
 
 CLASSES_SHOWN = 20
+FAILURES_SHOWN = 12
 WIDEST = 4_000
 """Longest line shown, in characters."""
 _COLOURS: Mapping[RunVerdict, str] = {
@@ -54,6 +55,11 @@ def printed(explanation: Explanation) -> RenderableType:
     parts += [_line(f"{number}.", line) for number, line in enumerate(explanation.waits_for, 1)]
     if explanation.proof:
         parts += [Text(), Text("proof", "bold"), *(_line("·", line) for line in explanation.proof)]
+    if explanation.failures:
+        lines = [str(found) for found in explanation.failures]
+        more = [f"and {len(lines) - FAILURES_SHOWN} more kinds"] if len(lines) > FAILURES_SHOWN else []
+        shown = (_line("·", line) for line in lines[:FAILURES_SHOWN] + more)
+        parts += [Text(), Text("without a verdict", "bold"), *shown]
     parts += [Text(), Text("root", "bold"), _line("→", explanation.root)]
     parts += [Text(), Text("what to change", "bold"), _line("→", explanation.advice)]
     return Group(*parts)

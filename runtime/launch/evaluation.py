@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -163,8 +163,9 @@ def _problems(
             "no prompts are held out, since data.validation_size is 0: set it to how many to measure, or name sets in "
             "validation.sets"
         )
-    threads = pool_size(_threads(settings, sets), settings.cluster.reward_processes).threads
-    found = set_problems(sets, threads, tell)
+    cluster = settings.cluster
+    size = pool_size(_threads(settings, sets), cluster.reward_processes, cluster.reward_memory_mib)
+    found = set_problems(sets, replace(size, processes=1), tell)
     yield from found
     if found:
         return
@@ -218,7 +219,10 @@ async def _measure(
             await engine.load_weights({name: to_numpy(tensor) for name, tensor in stored.items()}, version=1)
         tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True)
         examiner = Examiner(engine, tokenizer, sets)
-        rewards = RewardWorker(None, _threads(settings, sets), settings.cluster.reward_processes, sets=sets)
+        cluster = settings.cluster
+        rewards = RewardWorker(
+            None, _threads(settings, sets), cluster.reward_processes, sets=sets, memory_mib=cluster.reward_memory_mib
+        )
         stack.push_async_callback(rewards.close)
         return [await _measure_set(examiner, rewards, each, tell, watch) for each in sets]
 

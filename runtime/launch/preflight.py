@@ -24,7 +24,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runtime.actors.reward_worker import pool_size, verdict_threads
@@ -49,12 +49,14 @@ from runtime.tasks.config import DataConfig, RowsTaskConfig
 from runtime.tasks.data import judged, load_task
 from runtime.tasks.files import say_split
 from runtime.tasks.split import Split
+from runtime.tasks.verdicts.handle import PoolSize
 from runtime.tasks.verdicts.tryout import Trial, try_judge
 
 Tell = Callable[[str], None]
 INTERPRETER_BYTES, RAY_BYTES, REWARD_WORKER_BYTES = 200_000_000, 400_000_000, 100_000_000
 VERDICT_PROCESS_BYTES = 20_000_000
 _GIB = 2**30
+_ALONE = PoolSize(processes=1, threads=1)
 _FILES, _FOLDERS = (CONFIG, RUN, METRICS_FILE, "plot.png"), (CHECKPOINTS, MODEL, "tensorboard", "wandb")
 """Files and folders in a run's directory that the run writes."""
 
@@ -97,25 +99,25 @@ def preflight(
     """
     cluster, name = settings.cluster, settings.policy.model_name
     threads = verdict_threads(settings.data, cluster.reward_threads, cluster.reward_processes)
-    threads_of_a_process = pool_size(threads, cluster.reward_processes).threads
-    problems = data_problems(settings.data, threads_of_a_process, tell)
-    problems += set_problems([each for each in settings.sets if each.data != settings.data], threads_of_a_process, tell)
+    size = replace(pool_size(threads, cluster.reward_processes, cluster.reward_memory_mib), processes=1)
+    problems = data_problems(settings.data, size, tell)
+    problems += set_problems([each for each in settings.sets if each.data != settings.data], size, tell)
     problems += output_problems(output, resume=resume)
-    size = TINY_SIZE
+    model = TINY_SIZE
     try:
-        size = {TINY: TINY_SIZE, SMOLLM2: SMOLLM2_SIZE}.get(name) or inspect_model(Path(name))
+        model = {TINY: TINY_SIZE, SMOLLM2: SMOLLM2_SIZE}.get(name) or inspect_model(Path(name))
     except ModelDirectoryProblem as problem:
         problems.append(str(problem))
     if cluster.address is None:
-        problems += machine_problems(settings, size, machine or this_machine())
-        problems += disk_problems(settings, size, output)
+        problems += machine_problems(settings, model, machine or this_machine())
+        problems += disk_problems(settings, model, output)
     return problems
 
 
-def data_problems(data: DataConfig, threads: int = 1, tell: Tell = lambda text: None) -> list[str]:
+def data_problems(data: DataConfig, size: PoolSize = _ALONE, tell: Tell = lambda text: None) -> list[str]:
     """A task, a line, an option or a verifier that is wrong, with its file and line if it has them.
 
-    A verifier of a user or a package is tried in a separate process, in one of `threads`, where it can't harm this one.
+    A verifier of a user or a package is tried in a separate process, as one of a pool, where it can't harm this one.
     `tell` gets a line if that takes long, the number of lines held out, and the output of a verifier that fails.
     """
     splits: tuple[Split, ...] = ("training", "validation") if data.validation_size else ("training",)
@@ -124,10 +126,10 @@ def data_problems(data: DataConfig, threads: int = 1, tell: Tell = lambda text: 
         return problems
     if isinstance(data.task, RowsTaskConfig):
         tell(say_split(data.task, data))
-    return _problems_of_judge(trials, threads, tell)
+    return _problems_of_judge(trials, size, tell)
 
 
-def set_problems(sets: Sequence[EvaluationSet], threads: int = 1, tell: Tell = lambda text: None) -> list[str]:
+def set_problems(sets: Sequence[EvaluationSet], size: PoolSize = _ALONE, tell: Tell = lambda text: None) -> list[str]:
     """The same for evaluation sets, whose training side is not loaded. Sets of the same data are looked at once."""
     problems: list[str] = []
     seen: list[DataConfig] = []
@@ -135,7 +137,7 @@ def set_problems(sets: Sequence[EvaluationSet], threads: int = 1, tell: Tell = l
         if each.data not in seen:
             seen.append(each.data)
             found, trials = _problems_and_trials(each.data, ("validation",))
-            found = found or _problems_of_judge(trials, threads, tell)
+            found = found or _problems_of_judge(trials, size, tell)
             problems += [f"{each.key}: {problem}" for problem in found]
     return problems
 
@@ -165,8 +167,8 @@ def _problems_and_trials(data: DataConfig, splits: Sequence[Split]) -> tuple[lis
     return list(dict.fromkeys(problems)), trials  # a problem that both splits share is listed once
 
 
-def _problems_of_judge(trials: Sequence[Trial], threads: int, tell: Tell) -> list[str]:
-    problem = try_judge(trials, threads, tell) if trials else None
+def _problems_of_judge(trials: Sequence[Trial], size: PoolSize, tell: Tell) -> list[str]:
+    problem = try_judge(trials, size, tell) if trials else None
     return [] if problem is None else [problem]
 
 

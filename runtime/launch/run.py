@@ -44,8 +44,9 @@ from runtime.output.directory import (
 from runtime.output.summary import Summary
 from runtime.settings import TINY, Settings, TransferQueuePlaneConfig
 from runtime.tasks.base import TaskError
-from runtime.tasks.config import ReasoningGymTaskConfig, RowsTaskConfig
+from runtime.tasks.config import ReasoningGymTaskConfig
 from runtime.tasks.data import load_task, prepare_data
+from runtime.tasks.rewards import RatedByFunctions
 from runtime.transport.transfer_queue.installed import TransferQueueMissing, check_transfer_queue_installed
 
 TRACEBACK_FILE = "traceback.txt"
@@ -194,7 +195,7 @@ def _warn_of_deadlines(settings: Settings, tell: Tell) -> None:
     """An attempt that ends before its verdict's deadline never shows in which line its verifier hangs."""
     attempt_s = settings.async_rl.rollout_failure.rollout_timeout_s
     task = settings.data.task
-    if attempt_s is None or not isinstance(task, RowsTaskConfig | ReasoningGymTaskConfig):
+    if attempt_s is None or not isinstance(task, RatedByFunctions | ReasoningGymTaskConfig):
         return
     if task.verdict_timeout_s >= attempt_s:
         tell(

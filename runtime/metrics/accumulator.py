@@ -50,6 +50,8 @@ class _StepCounts:
     tokens: int = 0
     longest: int = 0
     truncated: int = 0
+    parts: dict[str, float] = field(default_factory=dict)
+    """Sums of the parts of rewards."""
     correct_tokens: int = 0
     """Tokens of the correct rollouts."""
     repetition: float = 0.0
@@ -162,6 +164,8 @@ class StepMeter:
         counted.zero_variance += receipt.zero_variance
         counted.rollouts += len(receipt.rewards)
         counted.reward += sum(receipt.rewards)
+        for name, column in receipt.parts.items():
+            counted.parts[name] = counted.parts.get(name, 0.0) + sum(column)
         counted.correct += sum(receipt.correct)
         counted.pass_rates[pass_rate(sum(receipt.correct), len(receipt.correct))] += 1
         counted.tokens += sum(receipt.completion_tokens)
@@ -299,6 +303,7 @@ class StepMeter:
                 queued=state.sheet.queued,
                 spares=state.sheet.spare,
                 gate=state.gate.status.name.lower(),
+                reward_parts={name: total / counted.rollouts for name, total in counted.parts.items()},
                 **named,
             )
         )

@@ -60,14 +60,13 @@ def _draw_run(curves: RunCurves, picture: Path, title: str) -> None:
     FigureCanvasAgg(figure)
     minutes = max(curves.reward.seconds) >= 600
     by_step, by_time = figure.subplots(1, 2, sharey=True)
-    _draw(by_step, curves, lambda curve: curve.steps)
+    shares = _draw(by_step, curves, lambda curve: curve.steps)
     _draw(by_time, curves, lambda curve: [second / 60 for second in curve.seconds] if minutes else curve.seconds)
     by_step.set_xlabel("optimizer step")
     by_step.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
     by_time.set_xlabel("minutes since the start of RL" if minutes else "seconds since the start of RL")
-    _bound_shares(by_step, curves)
-    handles, labels = by_step.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, labelcolor=INK)
+    named = [line for axes in {by_step: None, shares: None} for line in axes.get_legend_handles_labels()[0]]
+    figure.legend(handles=named, loc="outside lower center", ncols=len(named), frameon=False, labelcolor=INK)
     if title:
         figure.suptitle(title, x=0.01, ha="left", fontsize=11, color=INK)
     picture.parent.mkdir(parents=True, exist_ok=True)
@@ -124,30 +123,31 @@ def running_mean(values: Sequence[float], window: int) -> list[float]:
     return [fmean(values[max(0, place - half) : place + half + 1]) for place in range(len(values))]
 
 
-def _draw(axes: Axes, curves: RunCurves, x_of: Any) -> None:
+def _draw(axes: Axes, curves: RunCurves, x_of: Any) -> Axes:
+    """Draw the curves, and return the axes of those that are shares. Rewards beyond 0 to 1 have another axis."""
+    shares = axes if all(0 <= reward <= 1 for reward in curves.reward.values) else axes.twinx()
     window = len(curves.reward.values) // SMOOTHED_OVER
-    for curve, colour, label in (
-        (curves.reward, REWARD, "reward, before dynamic sampling"),
-        (curves.zero_variance, ZERO_VARIANCE, "zero-variance fraction"),
+    for of_curve, curve, colour, label in (
+        (axes, curves.reward, REWARD, "reward, before dynamic sampling"),
+        (shares, curves.zero_variance, ZERO_VARIANCE, "zero-variance fraction"),
     ):
         x = x_of(curve)
-        axes.plot(x, curve.values, color=colour, linewidth=0.8, alpha=0.3 if window > 1 else 1.0)
-        axes.plot(x, running_mean(curve.values, window), color=colour, linewidth=1.8, label=label)
+        of_curve.plot(x, curve.values, color=colour, linewidth=0.8, alpha=0.3 if window > 1 else 1.0)
+        of_curve.plot(x, running_mean(curve.values, window), color=colour, linewidth=1.8, label=label)
     if curves.accuracy.values:
-        (line,) = axes.plot(x_of(curves.accuracy), curves.accuracy.values, color=ACCURACY, linewidth=1.4)
+        (line,) = shares.plot(x_of(curves.accuracy), curves.accuracy.values, color=ACCURACY, linewidth=1.4)
         line.set(marker="o", markersize=5, markeredgecolor="white", label="held-out accuracy")
+    shares.set_ylim(-0.02, 1.02)
+    shares.set_yticks([0, 0.2, 0.4, 0.6, 0.8, 1])
     axes.grid(axis="y", color="#d0d7de", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.spines["bottom"].set_color(QUIET)
-    axes.tick_params(colors=QUIET, length=3, labelcolor=INK)
+    for drawn in {axes, shares}:
+        drawn.set_axisbelow(True)
+        drawn.spines[["top", "right", "left"]].set_visible(False)
+        drawn.spines["bottom"].set_color(QUIET)
+        drawn.tick_params(colors=QUIET, length=3, labelcolor=INK)
+        drawn.margins(x=0.01)
     axes.xaxis.label.set_color(INK)
-    axes.margins(x=0.01)
-
-
-def _bound_shares(axes: Axes, curves: RunCurves) -> None:
-    """Set the axis to 0 to 1 if all values are in that range."""
-    values = [value for curve in curves for value in curve.values]
-    if min(values) >= 0 and max(values) <= 1:
-        axes.set_ylim(-0.02, 1.02)
-        axes.set_yticks([0, 0.2, 0.4, 0.6, 0.8, 1])
+    if shares is not axes:
+        axes.set_ylabel("reward", color=REWARD)
+        shares.set_ylabel("accuracy and zero-variance fraction", color=INK)
+    return shares

@@ -101,6 +101,8 @@ class StepRecord:
     spares: int
     gate: str
     """open or closed."""
+    reward_parts: dict[str, float] = dataclasses.field(default_factory=dict)
+    """The mean of each part of the reward, by name, over the rollouts of `unfiltered_reward`."""
 
     def as_json(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in _FIELDS}

@@ -132,6 +132,13 @@ def _prefix(kind: Kind, record: Record) -> str:
     return f"{kind}/{record['set']}" if "set" in record else kind
 
 
+def tags(kind: Kind, record: Record) -> Iterator[tuple[str, float]]:
+    """The numbers of a record as charts name them: step/loss, step/reward/NAME for the parts of the reward."""
+    for name, value in scalars(record):
+        if name != "step":
+            yield f"{_prefix(kind, record)}/{name.replace('reward_parts/', 'reward/', 1)}", value
+
+
 class JsonlWriter(MetricsWriter):
     """One JSON line a record, written at once. A resumed run appends to the file.
 
@@ -184,9 +191,8 @@ class TensorBoardWriter(MetricsWriter):
 
     def write(self, kind: Kind, record: Record) -> None:
         with writing(self._directory, "the run continues, and metrics.jsonl has the same figures"):
-            for name, value in scalars(record):
-                if name != "step":
-                    self._writer.add_scalar(f"{_prefix(kind, record)}/{name}", value, global_step=record["step"])
+            for tag, value in tags(kind, record):
+                self._writer.add_scalar(tag, value, global_step=record["step"])
 
     def close(self) -> None:
         with writing(self._directory, "metrics.jsonl has the same figures"):
@@ -249,8 +255,7 @@ class WandbWriter(MetricsWriter):
         self._run.define_metric("*", step_metric="step")
 
     def write(self, kind: Kind, record: Record) -> None:
-        values = {f"{_prefix(kind, record)}/{name}": value for name, value in scalars(record) if name != "step"}
-        self._run.log({"step": record["step"], **values})
+        self._run.log({"step": record["step"], **dict(tags(kind, record))})
 
     def close(self) -> None:
         self._run.finish()

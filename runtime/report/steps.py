@@ -175,6 +175,8 @@ def metric_columns(records: Sequence[StepRecord]) -> Columns:
     """The numbers of `metrics.jsonl`, one row per step; NaN where one is missing."""
     values = {field.name: list(map(attrgetter(field.name), records)) for field in fields(StepRecord)}
     steps = values.pop("step")
+    for part in dict.fromkeys(part for record in records for part in record.reward_parts):
+        values[f"reward/{part}"] = [record.reward_parts.get(part) for record in records]
     numbers = {name: of_steps for name, of_steps in values.items() if _are_numbers(of_steps)}
     rows = Columns({"step": "i", **dict.fromkeys(numbers, "f")})
     rows["step"].extend(steps)

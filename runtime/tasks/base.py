@@ -6,8 +6,9 @@ for the same prompt twice.
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -81,6 +82,17 @@ class NoReward(Exception):
 
 Rate = Callable[..., Verdict]
 """Rates one case. Raises NoReward, and any error of the users' code."""
+ResultOf = Callable[[Awaitable[Any]], object]
+"""Waits for the result of a coroutine of users' code. Raises NoReward at its deadline, and its own errors."""
+
+
+def wait_alone(awaitable: Awaitable[Any]) -> object:
+    """The result of a coroutine, in a loop of its own and without a deadline."""
+
+    async def wait() -> object:
+        return await awaitable
+
+    return asyncio.run(wait())
 
 
 class Judge(Protocol):
@@ -90,7 +102,7 @@ class Judge(Protocol):
     def name(self) -> str:
         """As in messages: `verifier 'my_verifiers:names'`."""
 
-    def open(self) -> Rate:
+    def open(self, result_of: ResultOf = wait_alone) -> Rate:
         """Import the code. Raises TaskError if it does not exist, and any error of its import."""
 
 

@@ -63,7 +63,7 @@ class ReasoningGymTaskConfig(Strict):
         default=None,
         description="Regular expression with one group; its last match in a completion is rated. null: all of it is.",
     )
-    correct_at: float = Field(default=0.99, gt=0, le=1, description="Lowest score that counts as correct.")
+    correct_at: float = Field(default=0.99, description="Lowest score that counts as correct.")
     reward: Literal["binary", "score"] = Field(
         default="binary", description="binary: 1 for correct, else 0; score: the scorer's score."
     )

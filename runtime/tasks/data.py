@@ -15,13 +15,14 @@ from runtime.tasks.base import JudgedTask, OwnTask
 from runtime.tasks.config import DataConfig, ReasoningGymTaskConfig, RowsTaskConfig
 from runtime.tasks.embedded import CharacterTask
 from runtime.tasks.files import FileTask, split_rows
+from runtime.tasks.rewards import RatedByFunctions
 from runtime.tasks.rows.scanning import RowsRead
 from runtime.tasks.split import Split, derive_seed
 
 
 def judged(data: DataConfig) -> bool:
     """Whether code of users or of other packages computes the task's verdicts."""
-    return isinstance(data.task, RowsTaskConfig | ReasoningGymTaskConfig)
+    return isinstance(data.task, RatedByFunctions | ReasoningGymTaskConfig)
 
 
 def load_task(data: DataConfig, split: Split) -> OwnTask | JudgedTask:

@@ -6,7 +6,6 @@ Imports the standard library alone at the top, since every verdict process impor
 from __future__ import annotations
 
 import inspect
-import math
 import numbers
 import re
 from collections.abc import Callable, Mapping
@@ -14,8 +13,10 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from runtime.tasks.base import NoReward, Rate, TaskError, Verdict
+from runtime.tasks.base import NoReward, Rate, ResultOf, TaskError, Verdict, wait_alone
 
+LARGEST = 1e30
+"""Largest reward, of either sign: training computes in float32, whose range ends at 3.4e38."""
 NAMES_MAX = 64
 """Most different names that the parts of a task's rewards may have; each is a metric."""
 _ROW_TYPE = re.compile(r"(\w+\.)*(dict|Dict|Mapping|Row)\b")
@@ -44,12 +45,18 @@ class FunctionJudge:
         targets = ", ".join(repr(verifier.target) for verifier in self.verifiers)
         return f"verifier {targets}" if len(self.verifiers) == 1 else f"one of the verifiers {targets}"
 
-    def open(self) -> Rate:
+    def open(self, result_of: ResultOf = wait_alone) -> Rate:
         rated_by = [(verifier, _called(verifier.target)) for verifier in self.verifiers]
         names: set[str] = set()
 
         def rate(completion: str, row: Mapping[str, Any]) -> Verdict:
-            verdict = self._total([(verifier, _rated(verifier, call(completion, row))) for verifier, call in rated_by])
+            rated: list[tuple[Verifier, _Rated]] = []
+            for verifier, call in rated_by:
+                returned = call(completion, row)
+                if inspect.isawaitable(returned):
+                    returned = result_of(returned)
+                rated.append((verifier, _rated(verifier, returned)))
+            verdict = self._total(rated)
             names.update(verdict.parts)
             if len(names) > NAMES_MAX:
                 raise NoReward(f"has named more than {NAMES_MAX} parts by now, such as {sorted(names)[:3]}", _FEW_NAMES)
@@ -67,7 +74,7 @@ class FunctionJudge:
                 parts[verifier.name] = each.reward
                 parts |= {f"{verifier.name}/{part}": value for part, value in each.parts.items()}
         reward = sum(verifier.weight * each.reward for verifier, each in rated)
-        if not math.isfinite(reward):
+        if not abs(reward) <= LARGEST:
             raise NoReward(f"returned {parts}, whose weighted sum is {reward}", "make rewards and weights smaller")
         if self.correct_from is not None and self.correct_from not in parts:
             raise NoReward(f"returned the parts {sorted(parts)} without {self.correct_from!r}", _NO_SUCH_PART)
@@ -158,7 +165,7 @@ class GymJudge:
     def name(self) -> str:
         return f"the scorer of reasoning_gym {self.dataset!r}"
 
-    def open(self) -> Rate:
+    def open(self, result_of: ResultOf = wait_alone) -> Rate:
         import reasoning_gym
 
         dataset = reasoning_gym.create_dataset(self.dataset, size=self.size, seed=self.seed, **self.options)
@@ -166,7 +173,7 @@ class GymJudge:
         def rate(answer: str | None, entry: dict[str, Any]) -> Verdict:
             if answer is None:  # the completion has none
                 return Verdict(reward=0.0, correct=False)
-            score = float(dataset.score_answer(answer=answer, entry=entry))
+            score = as_reward(dataset.score_answer(answer=answer, entry=entry))
             correct = score >= self.correct_at
             if self.reward == "binary":
                 return Verdict(reward=float(correct), correct=correct)
@@ -193,15 +200,9 @@ def as_reward(returned: object) -> float:
             number = returned.item()
         except Exception as error:
             raise NoReward(f"returned {shown(returned)}, whose item() raised {type(error).__name__}") from error
-    if not isinstance(number, numbers.Real):
+    if not isinstance(number, numbers.Real) or not -LARGEST <= number <= LARGEST:  # type: ignore[operator]  # as NaN is
         raise NoReward(f"returned {shown(returned)}")
-    try:
-        reward = float(number)
-    except OverflowError:
-        reward = math.inf
-    if not math.isfinite(reward):
-        raise NoReward(f"returned {shown(returned)}")
-    return reward
+    return float(number)
 
 
 def shown(value: object) -> str:
@@ -225,7 +226,8 @@ def load_verifier(target: str) -> Callable[..., Any]:
             "evenstep runs (installed, or in PYTHONPATH)"
         ) from error
     if not callable(members.get(function_name)):
-        functions = sorted(name for name, member in members.items() if callable(member) and not name.startswith("_"))
+        own = (member for member in members.values() if inspect.isfunction(member) and member.__module__ == module_name)
+        functions = sorted(function.__name__ for function in own if not function.__name__.startswith("_"))
         raise TaskError(
             f"the verifier {target!r}: {module_name} has no function {function_name!r}; it has "
             f"{', '.join(functions) or 'none'}"

@@ -116,6 +116,7 @@ _READ: Mapping[str, Callable[[Any], Any]] = {
     "kind": FailureKind,
     "why": ClearReason,
     "prompts": tuple,
+    "failures": tuple,
     "error": _error,
 }
 """By field, how it is read. Numbers, texts and flags are themselves."""
@@ -171,7 +172,8 @@ def read_value(given: list[Any]) -> Any:
         make, readers = _READERS[given[0]]
         values = given[1:]
         for place, read in readers:
-            values[place] = read(values[place])
+            if place < len(values):
+                values[place] = read(values[place])
         return make(values)
     except (KeyError, TypeError, ValueError, IndexError) as cause:
         raise ValueError(

@@ -98,6 +98,10 @@ class Validated(NamedTuple):
     rollouts: int
     of_set: str = "validation"
     """The set's name; an older trace has one set, without a name."""
+    without_verdict: int = 0
+    """Rollouts whose verifier failed; they count as wrong."""
+    failures: tuple[str, ...] = ()
+    """Why they have none, one of each kind."""
 
 
 class Checkpointed(NamedTuple):
@@ -168,4 +172,7 @@ def note_of_receipt(receipt: GroupReceipt) -> GroupReceived:
 
 def note_of_evaluation(step: int, name: str, evaluation: Evaluation) -> Validated:
     """The figures of a set."""
-    return Validated(step, evaluation.accuracy, evaluation.mean_reward, len(evaluation.rollouts), name)
+    return Validated(
+        step, evaluation.accuracy, evaluation.mean_reward, len(evaluation.rollouts), name, len(evaluation.failures),
+        evaluation.failures_of_each_kind,
+    )  # fmt: skip

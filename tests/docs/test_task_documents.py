@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from fsm.errors import ConfigError
 from runtime.launch.run import check_run
 from runtime.settings import load_settings
-from runtime.tasks.base import JudgedTask
+from runtime.tasks.base import Completion, JudgedTask
 from runtime.tasks.data import load_task
 from tests.runtime.bookkeeping import said
 
@@ -27,12 +28,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).write_text(text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "my_verifiers", raising=False)
+    for name in ("my_verifiers", "graded_verifiers"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
     return tmp_path
 
 
 def test_the_example_passes_the_checks_of_a_run_and_its_verifier_rates(folder: Path) -> None:
-    assert set(FILES) == {"capitals.jsonl", "my_verifiers.py", "capitals.yaml"}
+    assert set(FILES) == {
+        *("capitals.jsonl", "my_verifiers.py", "capitals.yaml"),
+        *("graded.jsonl", "graded_verifiers.py", "graded.yaml"),
+    }
     settings = load_settings(folder / "capitals.yaml")
 
     training, held_out = check_run(settings, folder / "run", resume=False)
@@ -47,6 +52,22 @@ def test_the_example_passes_the_checks_of_a_run_and_its_verifier_rates(folder: P
     rate = task.judge.open()
     says = [rate(*task.case(0, said(text))) for text in (f"It is {answer}.", f"it is {answer.lower()}", "no idea")]
     assert [(verdict.reward, verdict.correct) for verdict in says] == [(1.0, True), (0.5, False), (0.0, False)]
+
+
+def test_the_example_of_several_rewards_weighs_the_row_the_coroutine_and_the_penalty(folder: Path) -> None:
+    settings = load_settings(folder / "graded.yaml")
+    check_run(settings, folder / "run", resume=False)
+    task = load_task(settings.data, "training")
+    assert isinstance(task, JudgedTask)
+    row = json.loads((folder / "graded.jsonl").read_text().splitlines()[int(task.where(0).rpartition(":")[2]) - 1])
+    rate = task.judge.open()
+    right = rate(*task.case(0, Completion((f"{row['answer']} in {row['continent']}",), 10, "stop")))
+    assert right.correct
+    assert right.reward == pytest.approx(2.0 * 1.25 - 0.5 * 0.1)
+    assert right.parts == {"right": 1.25, "right/capital": 1.0, "right/continent": 0.25, "length": -0.1}
+    wrong = rate(*task.case(0, Completion((row["continent"],), 10, "length")))
+    assert not wrong.correct
+    assert wrong.reward == pytest.approx(2.0 * 0.25 - 0.5)
 
 
 @pytest.mark.parametrize(

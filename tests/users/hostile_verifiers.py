@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import asyncio
 import ctypes
 import os
 import re
@@ -46,11 +47,32 @@ def alarm() -> float:
     return 1.0
 
 
+def swallowed_alarm() -> float:
+    """Tells nobody that its alarm failed."""
+    try:
+        return alarm()
+    except ValueError:
+        return 0.0
+
+
 def crowd() -> float:
     """Many threads that never end, none of them a daemon."""
     for _ in range(300):
         threading.Thread(target=time.sleep, args=(FOR_EVER_S,)).start()
     return 1.0
+
+
+def allocate(mib: int) -> float:
+    """Used at once, as `numpy.ones` does."""
+    return float(np.ones(mib << 17)[0])
+
+
+def grow() -> float:
+    """Little by little and without end, as a leak does; from a hundred places, so that no single one is large."""
+    kept = []
+    while True:
+        kept.append(np.ones(8 << 17))
+        time.sleep(0.005)
 
 
 def raise_(error: BaseException) -> float:
@@ -80,6 +102,10 @@ DEEDS = {
     "starts-a-crowd": crowd,
     "forks": fork,
     "alarm": alarm,
+    "alarm-swallowed": swallowed_alarm,
+    "allocates": lambda: allocate(10_000),
+    "takes-half": lambda: allocate(300) and 0.5,
+    "grows": grow,
     "nan": lambda: float("nan"),
     "infinite": lambda: float("inf"),
     "none": lambda: None,
@@ -92,7 +118,47 @@ DEEDS = {
     "numpy.array": lambda: np.array(0.5),
     "numpy.arrays": lambda: np.array([0.5, 0.5]),
     "numpy.nan": lambda: np.float64("nan"),
+    "overflows": lambda: 10**400,
 }
+
+
+async def forever() -> float:
+    await asyncio.sleep(FOR_EVER_S)
+    return 1.0
+
+
+async def cancels() -> float:
+    raise asyncio.CancelledError
+
+
+async def deaf_to_cancellation() -> float:
+    while True:
+        try:
+            await asyncio.sleep(FOR_EVER_S)
+        except asyncio.CancelledError:
+            continue
+
+
+async def children(word: str) -> object:
+    """The deed, done by a task of its own."""
+    return (await asyncio.gather(*(asynchronous(word, "") for _ in range(3))))[0]
+
+
+async def asynchronous(completion: str, answer: str) -> object:
+    """The deeds, in a coroutine. It shares its loop with all others of its process."""
+    word, _, inner = completion.split()[0].partition(":")
+    match word:
+        case "waits":
+            return await asyncio.sleep(0.2, 0.5)
+        case "forever":
+            return await forever()
+        case "deaf":
+            return await deaf_to_cancellation()
+        case "cancels":
+            return await cancels()
+        case "children":
+            return await children(inner)
+    return DEEDS[word]()
 
 
 def _is_socket(fd: int) -> bool:
@@ -104,6 +170,16 @@ def _is_socket(fd: int) -> bool:
 
 def deed(completion: str, answer: str) -> object:
     return DEEDS[completion.split()[0]]()
+
+
+LOOPS = set()
+
+
+async def same_loop(completion: str, answer: str) -> bool:
+    """A client of the module, bound to a loop, can be used by every verdict."""
+    LOOPS.add(asyncio.get_running_loop())
+    await asyncio.sleep(0.05)
+    return len(LOOPS) == 1
 
 
 def torch_scalar(completion: str, answer: str) -> object:

@@ -10,6 +10,8 @@ import sys
 import threading
 import time
 
+import numpy as np
+
 WILD = {
     0: lambda: os._exit(3),
     1: lambda: sys.exit("bye"),
@@ -45,3 +47,20 @@ def leaves_a_thread(completion: str, answer: str) -> float:
     threading.Thread(target=time.sleep, args=(1e6,)).start()
     print("a thread is left")
     return places_alone(completion, answer)
+
+
+FAULTS = {
+    "sleeps": lambda: time.sleep(1e6),
+    "exits": lambda: os._exit(3),
+    "raises": lambda: 1 / 0,
+    "prints": lambda: print("x" * 10_000_000) or 0.5,
+    "allocates": lambda: float(np.ones(10 << 27)[0]),
+    "nan": lambda: float("nan"),
+}
+
+
+def faulty(completion: str, row: dict[str, str]) -> float:
+    """What the row says; otherwise the share of places that are right, less one."""
+    if "fault" in row:
+        return FAULTS[row["fault"]]()
+    return places_alone(completion, row["answer"]) - 1.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sysconfig
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,7 +57,20 @@ def place_of(clues: str, thread: int) -> str:
                 if not (frame := _FRAME.match(below)):
                     break
                 frames.append((frame[1], frame[2], frame[3]))
+    return innermost(frames)
+
+
+def innermost(frames: Sequence[tuple[str, object, str]]) -> str:
+    """` (file:line in function)` of the first of these frames, preferably in users' code; "" if there is none."""
     if not frames:
         return ""
     filename, number, function = next((frame for frame in frames if is_of_users(frame[0])), frames[0])
     return f" ({filename}:{number} in {function})"
+
+
+def missed_deadline(timeout_s: float, place: str) -> tuple[str, str]:
+    """What happened to a verdict that missed its deadline, and what to do about it."""
+    return (
+        f"gave no verdict within data.task.verdict_timeout_s = {timeout_s:g} s{place}",
+        "give the verifier its own deadline, or raise data.task.verdict_timeout_s",
+    )

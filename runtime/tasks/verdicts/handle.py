@@ -25,6 +25,15 @@ _END_S = 1.0
 """How long a process may take to end after its connection has."""
 
 
+@dataclass(frozen=True, slots=True)
+class PoolSize:
+    """The number of processes, and of threads in each, and the memory that each process may use."""
+
+    processes: int
+    threads: int
+    memory_mib: int = 4096
+
+
 @dataclass(eq=False, slots=True)
 class Asked:
     """A case whose verdict the pool was asked for and has not answered."""
@@ -42,8 +51,15 @@ class Asked:
     """The operating system's id of that thread."""
     cpu_s: float = 0.0
     """CPU time of that thread when the heartbeat was first missed."""
+    memory_mib: float = 0.0
+    """Memory of its process when it was sent there."""
     interrupted: int = 0
     """How often its process ended without evidence that this case was at fault."""
+
+    def give(self, answer: Verdict | VerdictFault) -> None:
+        """Answer it, unless nobody waits any more."""
+        if not self.answer.done():
+            self.answer.set_result(answer)
 
 
 @dataclass(eq=False)
@@ -51,6 +67,7 @@ class Handle:
     """A process. It opens the judge first; then it is `opened`."""
 
     process: subprocess.Popen[bytes]
+    threads: int
     began_s: float
     heard_s: float
     """Time of its last message, on the loop's clock."""
@@ -62,6 +79,11 @@ class Handle:
     """Why the judge cannot be opened."""
     deaf_since_s: float | None = None
     """Time its heartbeat was first missed."""
+    blocker: int | None = None
+    """The thread whose coroutine keeps the process' event loop from running others."""
+    blocked_since_s: float = 0.0
+    memory_mib: float = 0.0
+    """Memory that it used when last looked at."""
     retiring: bool = False
     """It gets no more cases, and ends after its last."""
     killed: bool = False
@@ -74,7 +96,7 @@ class Handle:
         return os.pread(self.clues_fd, 1 << 20, 0).decode("utf-8", "replace")
 
     def send(self, asked: Asked, now_s: float) -> None:
-        asked.sent_s, asked.thread = now_s, None
+        asked.sent_s, asked.thread, asked.memory_mib = now_s, None, self.memory_mib
         self.asked[asked.number] = asked
         self.writer.write(asked.packed)
 
@@ -140,7 +162,7 @@ class Listener(Protocol):
     def printed(self, part: bytes) -> None: ...
 
 
-async def start(judge: Judge, threads: int, listener: Listener) -> Handle:
+async def start(judge: Judge, size: PoolSize, timeout_s: float, listener: Listener) -> Handle:
     """Start a process that opens the judge. Raises OSError if it cannot be started."""
     ours, theirs = socket.socketpair()
     output, their_output = os.pipe()
@@ -148,7 +170,7 @@ async def start(judge: Judge, threads: int, listener: Listener) -> Handle:
         clues_fd = os.dup(file.fileno())
     code = (
         f"import sys; sys.path[:] = {sys.path!r}; from runtime.tasks.verdicts.process import main; "
-        f"main({theirs.fileno()}, {clues_fd}, {os.getpid()}, {threads})"
+        f"main({theirs.fileno()}, {clues_fd}, {os.getpid()}, {size.threads}, {timeout_s}, {size.memory_mib})"
     )
     try:
         process = subprocess.Popen(
@@ -169,7 +191,7 @@ async def start(judge: Judge, threads: int, listener: Listener) -> Handle:
         os.close(their_output)
     reader, writer = await asyncio.open_connection(sock=ours)
     now_s = asyncio.get_running_loop().time()
-    handle = Handle(process, now_s, now_s, writer, clues_fd)
+    handle = Handle(process, size.threads, now_s, now_s, writer, clues_fd)
     writer.write(pack_case(0, (judge,)))
     handle.tasks = [
         asyncio.create_task(_listen(handle, reader, listener), name=f"verdicts of {process.pid}"),

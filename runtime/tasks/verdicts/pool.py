@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from runtime.tasks.base import Judge, Verdict, VerdictFault
-from runtime.tasks.verdicts.clues import place_of, who_ended_it
-from runtime.tasks.verdicts.handle import Asked, Handle, start
+from runtime.tasks.verdicts.clues import missed_deadline, place_of, who_ended_it
+from runtime.tasks.verdicts.handle import Asked, Handle, PoolSize, start
+from runtime.tasks.verdicts.memory import used_mib
 from runtime.tasks.verdicts.process import HEARTBEAT_S
 from runtime.tasks.verdicts.wire import pack_case
 
@@ -29,20 +30,13 @@ _STALLED_S = 2.0
 _CLOSE_S = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class PoolSize:
-    """The number of processes, and of threads in each."""
-
-    processes: int
-    threads: int
-
-
 class VerdictPool:
     """Starts its processes with the first case, and a new one for each that is lost. For use on one event loop."""
 
     def __init__(self, judge: Judge, size: PoolSize, timeout_s: float) -> None:
         self._judge = judge
         self._size = size
+        """For processes that are started from now on."""
         self._timeout_s = timeout_s
         self._loading_s = max(timeout_s, LOADING_S)
         self._queue: deque[Asked] = deque()
@@ -59,7 +53,8 @@ class VerdictPool:
         self._asked = 0
         self._failed_starts = 0
         self._printed = b""
-        self._reported = False
+        self._printed_is_said = False
+        self._notices: list[str] = []
 
     async def rate(self, case: tuple[Any, ...]) -> Verdict | VerdictFault:
         """The verdict on a case, or why it has none. The deadline starts when a thread is free."""
@@ -78,11 +73,13 @@ class VerdictPool:
         self._place()
         return await answer
 
-    def take_printed(self) -> str | None:
-        """A sentence with the output of users' code, the first time it is not empty; otherwise None."""
-        if self._reported or not self._printed:
+    def take_notice(self) -> str | None:
+        """A sentence for the run's log, each once: what the verifier prints, or how its processes have to run."""
+        if self._notices:
+            return self._notices.pop()
+        if self._printed_is_said or not self._printed:
             return None
-        self._reported = True
+        self._printed_is_said = True
         text = self._printed.decode("utf-8", "replace")
         return f"{self._judge.name} prints: {text!r:.{SHOWN_BYTES}}; further output is read and dropped"
 
@@ -116,12 +113,18 @@ class VerdictPool:
                 handle.refused = why
             case {"began": number, "thread": thread, "tid": tid} if number in handle.asked:
                 handle.asked[number].thread, handle.asked[number].tid = thread, tid
+            case {"alive": True, "blocker": blocker}:
+                if blocker is None or handle.blocker is None:
+                    handle.blocked_since_s = self._now()
+                handle.blocker = blocker
             case {"ended": number, "leaks": leaks} if number in handle.asked:
                 asked = handle.asked.pop(number)
-                if "happened" in message:
-                    _answer(asked, VerdictFault(message["happened"], message["remedy"]))
+                if "needs_main_thread" in message:
+                    self._use_main_threads(asked)
+                elif "happened" in message:
+                    asked.give(VerdictFault(message["happened"], message["remedy"]))
                 else:
-                    _answer(asked, Verdict(message["reward"], message["correct"], message["parts"]))
+                    asked.give(Verdict(message["reward"], message["correct"], message["parts"]))
                 handle.retiring |= leaks
                 self._leave_if_done(handle)
                 self._place()
@@ -154,7 +157,7 @@ class VerdictPool:
                 handle.send(asked, self._now())
                 continue
             kept.append(asked)
-            if not able or asked.company == self._size.threads:
+            if not able or asked.company >= self._size.threads:
                 break
             reserved.add(able[0])
         self._queue.extendleft(reversed(kept))
@@ -164,11 +167,11 @@ class VerdictPool:
 
     def _has_room(self, handle: Handle, asked: Asked) -> bool:
         companies = (other.company for other in handle.asked.values())
-        return len(handle.asked) < min(asked.company, self._size.threads, *companies)
+        return len(handle.asked) < min(asked.company, handle.threads, *companies)
 
     async def _start(self) -> None:
         try:
-            handle = await start(self._judge, self._size.threads, self)
+            handle = await start(self._judge, self._size, self._timeout_s, self)
         except OSError as error:
             self._starting -= 1
             self._not_opened(f"no process could be started for it: {error}", certain=False)
@@ -183,7 +186,7 @@ class VerdictPool:
         if not others and (certain or self._failed_starts >= STARTS):
             fault = VerdictFault(f"could not be loaded ({why})", "correct the module or the package that it names")
             for asked in self._queue:
-                _answer(asked, fault)
+                asked.give(fault)
             self._queue.clear()
         self._place()
 
@@ -193,7 +196,7 @@ class VerdictPool:
         for asked in interrupted:
             asked.interrupted += 1
             if asked.interrupted > 2 * INTERRUPTED:
-                _answer(asked, VerdictFault(f"had its process end {asked.interrupted} times", "look at its output"))
+                asked.give(VerdictFault(f"had its process end {asked.interrupted} times", "look at its output"))
                 continue
             if asked.interrupted > INTERRUPTED:
                 asked.company = 1
@@ -232,7 +235,16 @@ class VerdictPool:
             self.ended(handle)
             return
         begun = [asked for asked in handle.asked.values() if asked.thread is not None]
+        handle.memory_mib = used_mib(handle.process.pid)
+        if handle.memory_mib > self._size.memory_mib:
+            await self._free_memory(handle, begun)
+            return
         late = [asked for asked in begun if now_s - asked.sent_s > self._timeout_s]
+        if handle.blocker is not None:  # the others only wait for it
+            late = [asked for asked in late if asked.thread == handle.blocker]
+            if len(handle.asked) > 1 and now_s - handle.blocked_since_s > min(DEAF_S, self._timeout_s / 2):
+                self._part(handle, [asked for asked in begun if asked.thread == handle.blocker], begun)
+                return
         silent_s = now_s - handle.heard_s
         others_go_on = silent_s < 4 * HEARTBEAT_S
         if late and (others_go_on or len(begun) == 1):
@@ -249,18 +261,11 @@ class VerdictPool:
                 continue  # its verdict arrived meanwhile
             assert asked.thread is not None, "only what has begun is late"
             place = place_of(clues, asked.thread)
-            happened = f"gave no verdict within data.task.verdict_timeout_s = {self._timeout_s:g} s{place}"
-            _answer(
-                asked,
-                VerdictFault(happened, "give the verifier its own deadline, or raise data.task.verdict_timeout_s"),
-            )
+            asked.give(VerdictFault(*missed_deadline(self._timeout_s, place)))
         if not others_go_on:
             self._replace(handle)
             return
-        if handle in self._handles:
-            self._handles.remove(handle)
-            self._draining.append(handle)
-        self._leave_if_done(handle)
+        self._drain(handle)
         self._place()
 
     def _watch_deaf(self, handle: Handle, begun: list[Asked], now_s: float) -> None:
@@ -273,12 +278,51 @@ class VerdictPool:
         deaf_s = now_s - handle.deaf_since_s
         if deaf_s < min(DEAF_S, self._timeout_s):
             return
-        burning = [asked for asked in begun if (handle.cpu_s(asked.tid) or 0.0) - asked.cpu_s > deaf_s / 2]
-        for asked in burning:
+        self._part(
+            handle, [asked for asked in begun if (handle.cpu_s(asked.tid) or 0.0) - asked.cpu_s > deaf_s / 2], begun
+        )
+
+    def _part(self, handle: Handle, guilty: list[Asked], begun: list[Asked]) -> None:
+        """Retry all cases of a process elsewhere: those that keep others waiting alone, or half as many together."""
+        for asked in guilty:
             asked.company = 1
-        if not burning:
+        if not guilty:
             _halve(begun)
         self._replace(handle)
+
+    async def _free_memory(self, handle: Handle, begun: list[Asked]) -> None:
+        """A process uses too much. A verdict is at fault if it was alone there, and found at most half of it used."""
+        most_mib = self._size.memory_mib
+        if len(begun) == 1 and begun[0].memory_mib < most_mib / 2:
+            (asked,) = begun
+            place = place_of(await handle.dump(), asked.thread or 0)
+            if handle.asked.pop(asked.number, None) is not None:
+                happened = f"had its process use more than cluster.reward_memory_mib = {most_mib} MiB of memory{place}"
+                asked.give(VerdictFault(happened, "let it use less memory, or raise cluster.reward_memory_mib"))
+        else:
+            _halve(begun)
+        self._replace(handle)
+
+    def _use_main_threads(self, asked: Asked) -> None:
+        """A verdict has set a signal handler, which needs the main thread: from now on a process has one verdict."""
+        if self._size.threads > 1:
+            self._size = replace(self._size, threads=1)
+            self._notices.append(
+                f"{self._judge.name} sets signal handlers, which needs the main thread of a process: each process "
+                f"computes one verdict at a time, {self._size.processes} of them (cluster.reward_processes)"
+            )
+            for handle in [*self._handles]:
+                handle.retiring = True
+                self._drain(handle)
+        asked.company = 1
+        self._queue.appendleft(asked)
+
+    def _drain(self, handle: Handle) -> None:
+        """Give a process no more cases, and end it after those that it has."""
+        if handle in self._handles:
+            self._handles.remove(handle)
+            self._draining.append(handle)
+        self._leave_if_done(handle)
 
     async def _bury(self, handle: Handle) -> None:
         """A process ended by itself: find the case at fault."""
@@ -300,7 +344,7 @@ class VerdictPool:
         for asked in guilty:
             del handle.asked[asked.number]
             did = how if culprit is None else culprit.did
-            _answer(asked, VerdictFault(did, "make the verifier return for any completion"))
+            asked.give(VerdictFault(did, "make the verifier return for any completion"))
         if not guilty:
             _halve(begun)
         self._replace(handle)
@@ -341,11 +385,6 @@ class VerdictPool:
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
-
-
-def _answer(asked: Asked, answer: Verdict | VerdictFault) -> None:
-    if not asked.answer.done():
-        asked.answer.set_result(answer)
 
 
 def _halve(suspects: list[Asked]) -> None:

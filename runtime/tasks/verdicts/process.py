@@ -14,25 +14,29 @@ import threading
 import time
 import traceback
 from contextlib import suppress
-from typing import IO, Any, NoReturn
+from typing import IO, Any, NoReturn, cast
 
 from runtime.tasks.base import Judge, NoReward, Rate, TaskError
 from runtime.tasks.verdicts.clues import EXIT_CLUE, is_of_users
+from runtime.tasks.verdicts.coroutines import Coroutines
+from runtime.tasks.verdicts.memory import refuse_more_than
 from runtime.tasks.verdicts.wire import pack_message, receive_case
 
 HEARTBEAT_S = 0.5
 DUMP_SIGNAL = signal.SIGUSR2
 """Makes the process write the stacks of all threads to its clues."""
 _PR_SET_PDEATHSIG = 1
-_LEAKED_THREADS_MAX = 256
+_LEFT_MAX = 256
+"""Threads and coroutines that verdicts may leave behind."""
 _TEXT_MAX = 500
 _exit = os._exit
 """The original, which leaves no clue."""
 
 
-def main(connection_fd: int, clues_fd: int, parent: int, threads: int) -> None:
+def main(connection_fd: int, clues_fd: int, parent: int, threads: int, timeout_s: float, memory_mib: int) -> None:
     """Open the judge, which is sent first, then rate the cases that follow in `threads` threads."""
     _end_with(parent)
+    refuse_more_than(memory_mib, threads)
     clues = os.fdopen(clues_fd, "w")
     faulthandler.enable(file=clues, all_threads=True)
     faulthandler.register(DUMP_SIGNAL, file=clues, all_threads=True)
@@ -40,15 +44,17 @@ def main(connection_fd: int, clues_fd: int, parent: int, threads: int) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace", line_buffering=True)
-    _Server(socket.socket(fileno=connection_fd), threads).serve()
+    _Server(socket.socket(fileno=connection_fd), threads, Coroutines(timeout_s)).serve()
 
 
 class _Server:
     """Rates cases in threads, so that one that hangs does not block the others."""
 
-    def __init__(self, connection: socket.socket, threads: int) -> None:
+    def __init__(self, connection: socket.socket, threads: int, coroutines: Coroutines) -> None:
         self._connection = connection
         self._threads = threads
+        self._coroutines = coroutines
+        self._signalling = _signalling_threads()
         self._sending = threading.Lock()
         self._cases: queue.SimpleQueue[tuple[int, tuple[Any, ...]]] = queue.SimpleQueue()
         self._waiting = 0
@@ -63,7 +69,7 @@ class _Server:
         threading.Thread(target=self._beat, daemon=True).start()
         try:
             self._send({"opening": threading.get_ident()})
-            self._rate = judge.open()
+            self._rate = judge.open(self._coroutines.result_of)
             self._send({"opened": True})
         except BaseException as error:
             known = isinstance(error, TaskError)
@@ -99,7 +105,8 @@ class _Server:
     def _beat(self) -> None:
         while True:
             time.sleep(HEARTBEAT_S)
-            self._send({"alive": True})
+            self._send({"alive": True, "blocker": self._coroutines.blocker()})
+            self._coroutines.ping()
 
     def _work_on(self) -> None:
         while True:
@@ -118,7 +125,12 @@ class _Server:
             reply |= {"happened": _raised(error), "remedy": _remedy(error)}
         with self._sending:
             self._waiting -= 1
-        self._send(reply | {"leaks": threading.active_count() > self._threads + _LEAKED_THREADS_MAX})
+        here = threading.get_ident()
+        if here in self._signalling:  # its error, if it told one, is not the verdict's
+            reply = {"ended": number, "needs_main_thread": True}
+        left = threading.active_count() + self._coroutines.unfinished()
+        leaks = left > 2 * self._threads + _LEFT_MAX or self._coroutines.blocker() == here
+        self._send(reply | {"leaks": leaks})
 
     def _send(self, message: dict[str, Any]) -> None:
         packed = pack_message(message)
@@ -145,9 +157,23 @@ def _raised(error: BaseException) -> str:
 
 
 def _remedy(error: BaseException) -> str:
-    if isinstance(error, ValueError) and "main thread" in str(error):
-        return "it needs the main thread of its process: set cluster.reward_threads to at most cluster.reward_processes"
+    if isinstance(error, MemoryError):
+        return "let it use less memory, or raise cluster.reward_memory_mib"
     return "make it return 0.0 for what it cannot parse"
+
+
+def _signalling_threads() -> set[int]:
+    """Fills with the threads that try to set a signal handler, other than the main thread, where alone that works."""
+    found: set[int] = set()
+    original = signal.signal
+
+    def set_handler(number: int, handler: Any) -> Any:
+        if threading.current_thread() is not threading.main_thread():
+            found.add(threading.get_ident())
+        return original(number, handler)
+
+    signal.signal = cast(Any, set_handler)
+    return found
 
 
 def _let_exit_leave_a_clue(clues: IO[str]) -> None:

@@ -326,7 +326,11 @@ def test_a_rollout_without_a_verdict_counts_as_wrong_and_slow_verdicts_hold_up_n
             all_sampled.set()
         await all_sampled.wait()
         return Scored(
-            [("line 3: it hangs",) if group.index == 3 else (Verdict(1.0, True),) for group in groups], "it prints"
+            [
+                ("line 3: it hangs",) if group.index == 3 else (Verdict(-2.0, True, {f"part {group.index % 2}": 1.0}),)
+                for group in groups
+            ],
+            "it prints",
         )
 
     async def scenario() -> None:
@@ -344,7 +348,7 @@ def test_a_rollout_without_a_verdict_counts_as_wrong_and_slow_verdicts_hold_up_n
                 max_prompt_tokens=40,
                 max_turns=3,
             )
-        assert (evaluation.accuracy, evaluation.mean_reward) == (0.8, 1.0)
+        assert (evaluation.accuracy, evaluation.mean_reward) == (0.8, -2.0)
         assert evaluation.failures == ("line 3: it hangs",)
         assert set(evaluation.notices) == {"it prints"}
 

@@ -399,6 +399,21 @@ def test_metrics_are_json_lines_that_a_resumed_run_goes_on_with(tmp_path: Path) 
     assert lines[0]["reward"] is None
 
 
+def test_the_parts_of_rewards_are_averaged_over_all_rollouts_of_the_step() -> None:
+    run = Metered("ready_first", **whole_chunks())
+    run.finish_next(2.0, -40.0, parts={"right": (1.0, 0.0), "length": (-1.0, -3.0)})
+    run.finish_next(1.0, 0.0, parts={"right": (1.0, 0.0)})
+    run.close()
+    record = only(run.it.take())
+    assert record.unfiltered_reward == (2.0 - 40.0 + 1.0) / 4
+    assert record.reward_parts == {"right": 0.5, "length": -1.0}
+    assert record.as_json()["reward_parts"] == record.reward_parts
+    run.finish_next(1.0, 0.0)
+    run.finish_next(1.0, 0.0)
+    run.close()
+    assert only(run.it.take()).reward_parts == {}
+
+
 def test_numbers_are_flattened_and_text_and_none_left_out() -> None:
     record = {"step": 3, "kl": None, "gate": "open", "worker_idle_share": {"a": 0.25}, "ready": 2}
     assert dict(scalars(record)) == {"step": 3.0, "worker_idle_share/a": 0.25, "ready": 2.0}
@@ -409,7 +424,7 @@ def test_prometheus_serves_the_latest_values_on_the_loopback() -> None:
     try:
         writer.write("step", {"step": 1, "reward": 0.25, "worker_idle_share": {"worker-0": 0.5}})
         writer.write("step", {"step": 2, "reward": 0.75, "worker_idle_share": {"worker-0": 0.25}})
-        writer.write("validation", {"step": 2, "accuracy": 0.5})
+        writer.write("validation", {"step": 2, "accuracy": 0.5, "reward_parts": {"length": -3.5}})
         with urllib.request.urlopen(f"http://127.0.0.1:{writer.port}/metrics", timeout=10) as answer:
             served = answer.read().decode()
         assert writer._server.server_address[0] == "127.0.0.1"
@@ -419,6 +434,7 @@ def test_prometheus_serves_the_latest_values_on_the_loopback() -> None:
     assert "evenstep_step_reward 0.75" in served
     assert 'evenstep_step_worker_idle_share{name="worker-0"} 0.25' in served
     assert "evenstep_validation_accuracy 0.5" in served
+    assert 'evenstep_validation_reward_parts{name="length"} -3.5' in served
 
 
 def test_prometheus_serves_the_sets_of_a_validation_under_one_name() -> None:
@@ -499,17 +515,18 @@ def test_tensorboard_and_wandb_are_given_every_number_under_its_kind(
     monkeypatch.setitem(sys.modules, "wandb", wandb_module)
     writers = open_writers(tmp_path, config={"seed": 1}, tensorboard=True, wandb_project="p", run_name="r")
     for writer in writers:
-        writer.write("step", {"step": 4, "reward": 0.5})
+        writer.write("step", {"step": 4, "reward": 0.5, "reward_parts": {"length": -0.25}})
         writer.write("validation", {"step": 4, "set": "maths", "accuracy": 0.75})
     close_writers(writers)
     assert board[1:] == [
         ("add_scalar", ("step/reward", 0.5), {"global_step": 4}),
+        ("add_scalar", ("step/reward/length", -0.25), {"global_step": 4}),
         ("add_scalar", ("validation/maths/accuracy", 0.75), {"global_step": 4}),
         ("close", (), {}),
     ]
     assert wandb[0][1] == {"project": "p", "name": "r", "dir": str(tmp_path), "config": {"seed": 1}}
     assert wandb[2:] == [
-        ("log", ({"step": 4, "step/reward": 0.5},), {}),
+        ("log", ({"step": 4, "step/reward": 0.5, "step/reward/length": -0.25},), {}),
         ("log", ({"step": 4, "validation/maths/accuracy": 0.75},), {}),
         ("finish", (), {}),
     ]

@@ -80,6 +80,17 @@ def test_rewards_below_zero_and_no_accuracy_are_drawn_too(tmp_path: Path) -> Non
     assert plot_run(metrics, tmp_path / "plot.png").stat().st_size > 5000
 
 
+def test_large_rewards_have_an_axis_of_their_own_so_that_accuracy_can_be_read(tmp_path: Path) -> None:
+    validations = [{"kind": "validation", "step": n, "time_s": 0.5 * n, "accuracy": n / 8} for n in range(8)]
+    records = [step(number, 1000.0 * number) for number in range(8)]
+    lines = [line for pair in zip(validations, records, strict=True) for line in pair]
+    picture = plot_run(write(tmp_path / "metrics.jsonl", lines), tmp_path / "plot.png")
+    pixels = imread(picture)[..., :3]
+    orange = abs(pixels - [0.835, 0.369, 0.0]).sum(axis=2) < 0.05
+    rows = orange[:, : pixels.shape[1] // 2].any(axis=1).nonzero()[0]
+    assert rows.max() - rows.min() > pixels.shape[0] / 3
+
+
 def test_a_run_without_a_step_has_no_picture(tmp_path: Path) -> None:
     metrics = write(tmp_path / "metrics.jsonl", [{"kind": "validation", "step": 0, "time_s": 0.0, "accuracy": 0.1}])
     with pytest.raises(FileNotWritten, match="has no step to draw"):

@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from fsm.events import FailureKind, GroupFailed
+from runtime.cli.app import app
 from runtime.control.messages import Message, Notice
 from runtime.launch.ray_session import ray_session
 from runtime.trace.reader import open_trace
@@ -168,4 +170,59 @@ def test_threads_that_never_end_keep_no_run_from_ending_and_prints_are_said_once
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert (done.stdout + done.stderr).count("verifier 'wild_verifiers:leaves_a_thread' prints: ") == 1
+    wait_until_none_is_left()
+
+
+TOLD = {
+    "sleeps": "gave no verdict within data.task.verdict_timeout_s = 3 s (",
+    "exits": "called os._exit (",
+    "raises": "raised ZeroDivisionError: division by zero (",
+    "allocates": "Unable to allocate 10.0 GiB",
+    "nan": "returned nan",
+}
+"""By fault of `wild_verifiers.FAULTS`, what is told of it. One that only prints has a verdict."""
+
+
+def with_faults(path: Path, good: int, letters: int) -> Path:
+    """Lines of which every fault has one, first, with a prompt of so many letters."""
+    lines(path, good)
+    bad = [{"prompt": f"{fault[0] * letters}>", "answer": "", "fault": fault} for fault in ("prints", *TOLD)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in bad) + path.read_text())
+    return path
+
+
+def test_every_fault_costs_its_verdict_in_training_and_in_validation_and_explain_names_it(
+    model: Path, tmp_path: Path
+) -> None:
+    path, held_out = with_faults(tmp_path / "data.jsonl", 26, 3), with_faults(tmp_path / "held_out.jsonl", 10, 4)
+    settings = settings_of(
+        {
+            **overrides(path, "faulty", validation_path=str(held_out), verdict_timeout_s=3.0),
+            "data.validation_size": "16",
+            "grpo.max_num_epochs": "1",
+            "grpo.use_dynamic_sampling": "false",
+            "async_rl.rollout_failure.on_dropped_prompt": "shrink",
+            "async_rl.rollout_failure.min_step_batch_fraction": "0.25",
+            "cluster.reward_memory_mib": "1024",
+        },
+        steps=100,
+    )
+    told: list[Message] = []
+    outcome = run(settings, model, tmp_path / "run", told.append)
+    assert outcome.status == "completed", outcome.error
+    assert outcome.worker_restarts == 0
+    assert adds_up(outcome.balance)
+    assert outcome.trace is not None
+    failures = [event.error for event in events_of(outcome.trace) if isinstance(event, GroupFailed)]
+    for fault, (at, says) in zip(TOLD, enumerate(TOLD.values(), 2), strict=True):
+        assert any(f"{path}:{at}: " in why and says in why for why in failures), fault
+    assert len(failures) == len(TOLD)
+    assert sum(isinstance(each, Notice) and "prints: 'xxx" in each.text for each in told) == 1
+    explained = CliRunner().invoke(app, ["explain", str(outcome.trace), "--json"])
+    found = json.loads(explained.output)["failures"]
+    for fault, says in TOLD.items():
+        [kind] = [kind for kind in found if says in kind["newest"]]
+        assert (kind["attempts"], kind["validations"] >= 1) == (1, True), fault
+    shown = CliRunner().invoke(app, ["explain", str(outcome.trace)]).output
+    assert "without a verdict" in shown
     wait_until_none_is_left()

@@ -108,7 +108,7 @@ def test_a_file_that_is_missing_or_empty_is_told_by_name(tmp_path: Path) -> None
     [
         ("exact", r"'exact': write it as module:function"),
         ("no_such_module:exact", r"importing no_such_module failed"),
-        ("runtime.tasks.verifiers:exakt", r"has no function 'exakt'; it has exact, last_number"),
+        ("runtime.tasks.verifiers:exakt", r"has no function 'exakt'; it has exact, last_number, math$"),
     ],
 )
 def test_a_verifier_that_is_not_there_is_told_with_what_is(tmp_path: Path, verifier: str, message: str) -> None:

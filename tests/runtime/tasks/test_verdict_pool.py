@@ -16,7 +16,8 @@ import pytest
 from runtime.tasks.base import Verdict, VerdictFault
 from runtime.tasks.judges import FunctionJudge, Verifier
 from runtime.tasks.verdicts import pool as pools
-from runtime.tasks.verdicts.pool import PoolSize, VerdictPool
+from runtime.tasks.verdicts.handle import PoolSize
+from runtime.tasks.verdicts.pool import VerdictPool
 
 USERS = Path(__file__).parents[2] / "users"
 GOOD, HALF = Verdict(1.0, True), Verdict(0.5, False)
@@ -58,12 +59,13 @@ def rated(
     processes: int = 2,
     threads: int = 4,
     timeout_s: float = 60.0,
+    memory_mib: int = 4096,
     target: str = "hostile_verifiers:deed",
 ) -> list[Verdict | VerdictFault]:
     """All at once."""
 
     async def scenario() -> list[Verdict | VerdictFault]:
-        pool = VerdictPool(judge(target), PoolSize(processes, threads), timeout_s)
+        pool = VerdictPool(judge(target), PoolSize(processes, threads, memory_mib), timeout_s)
         try:
             return await asyncio.gather(*(pool.rate((word, ROW)) for word in words))
         finally:
@@ -91,8 +93,10 @@ FAULTS = {
     "broken-item": "whose item() raised ValueError",
     "numpy.arrays": "returned array([0.5, 0.5]), whose item() raised ValueError",
     "numpy.nan": "returned np.float64(nan)",
+    "overflows": "returned 1000",
+    "allocates": "raised ",
 }
-NAMES_ITS_LINE = {"exits", "sys.exit", "segfaults", "aborts", "raises", "interrupts"}
+NAMES_ITS_LINE = {"allocates", "exits", "sys.exit", "segfaults", "aborts", "raises", "interrupts"}
 
 
 @pytest.mark.parametrize("threads", [1, 4])
@@ -186,10 +190,80 @@ def test_the_processes_import_nothing_heavy() -> None:
 
 def test_one_verdict_a_process_has_the_main_thread_and_its_alarms() -> None:
     assert rated(["alarm"] * 4, threads=1) == [GOOD] * 4
-    [fault] = rated(["alarm"], threads=2)
+
+
+def test_a_verifier_that_needs_the_main_thread_gets_it_though_its_processes_began_with_several() -> None:
+    async def scenario() -> tuple[list[Verdict | VerdictFault], list[str | None]]:
+        pool = VerdictPool(judge(), PoolSize(2, 4), 60.0)
+        try:
+            words = ["waits", *["alarm"] * 12, "alarm-swallowed", "good"]
+            answers = await asyncio.gather(*(pool.rate((word, ROW)) for word in words))
+            return answers, [pool.take_notice(), pool.take_notice()]
+        finally:
+            await pool.close()
+
+    answers, notices = asyncio.run(asyncio.wait_for(scenario(), timeout=240))
+    assert answers == [HALF, *[GOOD] * 14]
+    assert notices[0] is not None
+    assert "sets signal handlers" in notices[0]
+    assert "2 of them (cluster.reward_processes)" in notices[0]
+    assert notices[1] is None
+
+
+def test_a_verdict_that_allocates_too_much_fails_alone_and_names_line_and_setting() -> None:
+    answers = rated(["waits", "allocates", "takes-half", "good"], processes=1, memory_mib=1024)
+    fault = answers.pop(1)
     assert isinstance(fault, VerdictFault)
-    assert "main thread" in fault.happened
-    assert "cluster.reward_threads" in fault.remedy
+    assert "MemoryError: Unable to allocate 9.77 GiB" in fault.happened
+    assert "hostile_verifiers.py:" in fault.happened
+    assert "cluster.reward_memory_mib" in fault.remedy
+    assert answers == [HALF, HALF, GOOD]
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_a_verdict_that_grows_without_end_is_found_and_the_others_are_made_elsewhere(threads: int) -> None:
+    answers = rated(["waits", "grows", *["waits"] * 4], processes=2, threads=threads, memory_mib=512)
+    fault = answers.pop(1)
+    assert isinstance(fault, VerdictFault)
+    assert "had its process use more than cluster.reward_memory_mib = 512 MiB of memory (" in fault.happened
+    assert "hostile_verifiers.py:" in fault.happened
+    assert answers == [HALF] * 5
+
+
+def test_coroutines_wait_together_in_one_loop() -> None:
+    began_s = time.monotonic()
+    answers = rated(["waits"] * 100, processes=1, threads=100, target="hostile_verifiers:asynchronous")
+    assert answers == [HALF] * 100
+    assert time.monotonic() - began_s < 15
+    assert rated(["x"] * 8, processes=1, target="hostile_verifiers:same_loop") == [GOOD] * 8
+
+
+@pytest.mark.parametrize(
+    ("word", "says"),
+    [
+        ("forever", "gave no verdict within data.task.verdict_timeout_s = 4 s ("),
+        ("deaf", "gave no verdict within data.task.verdict_timeout_s = 4 s ("),
+        ("children:forever", "gave no verdict within data.task.verdict_timeout_s = 4 s ("),
+        ("sleeps", "gave no verdict within data.task.verdict_timeout_s = 4 s ("),
+        ("children:sleeps", "gave no verdict within data.task.verdict_timeout_s = 4 s ("),
+        ("regex", "gave no verdict within data.task.verdict_timeout_s = 4 s"),
+        ("exits", "called os._exit ("),
+        ("sys.exit", "raised SystemExit: bye ("),
+        ("children:sys.exit", "raised SystemExit: bye ("),
+        ("cancels", "raised CancelledError"),
+        ("raises", "raised ValueError: no number ("),
+        ("nan", "returned nan"),
+    ],
+)
+def test_a_coroutine_at_fault_costs_its_own_verdict(word: str, says: str) -> None:
+    words = ["waits", word, *["waits"] * 6, "good"]
+    answers = rated(words, processes=1, threads=4, timeout_s=4.0, target="hostile_verifiers:asynchronous")
+    fault = answers.pop(1)
+    assert isinstance(fault, VerdictFault)
+    assert says in fault.happened
+    if says.endswith("("):
+        assert "hostile_verifiers.py:" in fault.happened
+    assert answers == [*[HALF] * 7, GOOD]
 
 
 def test_what_is_printed_is_kept_in_small_part_and_told_once() -> None:
@@ -199,7 +273,7 @@ def test_what_is_printed_is_kept_in_small_part_and_told_once() -> None:
             told = []
             for word in ("good", "prints", "prints"):
                 await pool.rate((word, ROW))
-                told.append(pool.take_printed())
+                told.append(pool.take_notice())
             return told
         finally:
             await pool.close()
@@ -262,7 +336,8 @@ def test_processes_end_with_the_one_that_made_them_even_if_it_is_killed(tmp_path
     script = (
         "import asyncio, sys\n"
         "from runtime.tasks.judges import FunctionJudge, Verifier\n"
-        "from runtime.tasks.verdicts.pool import PoolSize, VerdictPool\n"
+        "from runtime.tasks.verdicts.handle import PoolSize\n"
+        "from runtime.tasks.verdicts.pool import VerdictPool\n"
         "async def main():\n"
         "    judge = FunctionJudge((Verifier('hostile_verifiers:deed', 1.0, None),), 1.0, None)\n"
         "    pool = VerdictPool(judge, PoolSize(2, 2), 600.0)\n"
