@@ -1,7 +1,7 @@
 """The generation worker: a group's path from an order, by way of its rewards, to a row in the data plane.
 
 Consumes: orders, one submission per exchange; aborts; weights. Calls begin in the order in which the fleet sent them.
-Waits for: the engine, then a reward worker, then the data plane.
+Waits for: the engine and the environment, then a reward worker, then the data plane.
 Unblocked by: a group's last rollout and verdict.
 Produces: answers, as groups end.
 """
@@ -27,6 +27,7 @@ from runtime.groups import Evaluation, GroupReceipt, Rollout, RolloutGroup, colu
 from runtime.output.shared_output import not_shared
 from runtime.settings import Settings
 from runtime.tasks.base import Completion, DataFailure, Rated, Scored, Verdict
+from runtime.tasks.environments.host import EnvironmentLost
 from runtime.transport.answers import Aborted, Answer, AttemptFailed, AttemptFinished, Order, Published
 from runtime.transport.data_plane import DataPlane
 from runtime.transport.weight_sync import make_fetcher
@@ -233,13 +234,17 @@ class GenerationWorker:
                 answers.append(Aborted(order.attempt))
             elif isinstance(error := sample.exception(), DataFailure):
                 answers.append(AttemptFailed(order.attempt, FailureKind.DATA, str(error)))
+            elif isinstance(error, EnvironmentLost):
+                answers.append(AttemptFailed(order.attempt, FailureKind.INFRA, str(error)))
             else:
                 rated.append((order, sample.result(), generation_s))
         if not rated:
             return answers
         generated = time.perf_counter()
         try:
-            scored: Scored = await next(self._reward_workers).score.remote(to_be_rated(group for _, group, _ in rated))
+            scored = self._rated_by_environment([group for _, group, _ in rated])
+            if scored is None:
+                scored = await next(self._reward_workers).score.remote(to_be_rated(group for _, group, _ in rated))
         except RayActorError as error:
             lost = f"a reward worker died: {error}"
             return [*answers, *(AttemptFailed(order.attempt, FailureKind.INFRA, lost) for order, _, _ in rated)]
@@ -261,6 +266,11 @@ class GenerationWorker:
             row = None if self._filters(receipt) else next(rows)
             answers.append(AttemptFinished(order.attempt, receipt, row, busy_s, scored.notice))
         return answers
+
+    def _rated_by_environment(self, groups: Sequence[SampledGroup]) -> Scored | None:
+        """The verdicts that came with the rollouts; None if reward workers are to rate them."""
+        verdicts = [group.own_verdicts for group in groups]
+        return Scored(verdicts, self._host.take_printed()) if verdicts[0] else None
 
     def _filters(self, receipt: GroupReceipt) -> bool:
         """Dynamic sampling will filter the group, so nobody reads its data (L1)."""

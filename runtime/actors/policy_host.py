@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
+from types import MappingProxyType
 from typing import Self
 
 import numpy as np
@@ -18,6 +19,7 @@ from transformers import AutoTokenizer
 from fsm.errors import InvariantBroken
 from fsm.events import FailureKind
 from runtime.checkpoints.origin import refuse_changed_data
+from runtime.evaluation.config import TRAINING
 from runtime.evaluation.examiner import Examiner
 from runtime.evaluation.sets import engine_limits
 from runtime.generation.config import GenerationConfig, TorchEngineConfig
@@ -29,6 +31,8 @@ from runtime.models.text import TextCodec, make_codec, model_stop_tokens
 from runtime.settings import Settings
 from runtime.tasks.base import DataFailure
 from runtime.tasks.data import Stream, item_at, load_task
+from runtime.tasks.environments.pool import EnvironmentPool
+from runtime.tasks.environments.task import open_environments, open_of
 from runtime.transport.answers import AttemptFailed, Order
 
 
@@ -50,14 +54,22 @@ class PolicyHost:
     """Made by `open`."""
 
     def __init__(
-        self, settings: Settings, engine: Engine, codec: TextCodec, first_prompt: int, began_with: str | None = None
+        self,
+        settings: Settings,
+        engine: Engine,
+        codec: TextCodec,
+        first_prompt: int,
+        began_with: str | None = None,
+        environments: Mapping[str, EnvironmentPool] = MappingProxyType({}),
     ) -> None:
+        """environments: those of `data` (TRAINING) and of evaluation sets, by name."""
         self._settings = settings
+        self._environments = environments
         self._engine = engine
         self._codec = codec
         self._task = load_task(settings.data, "training")
         refuse_changed_data(self._task, began_with)
-        self._examiner = Examiner(engine, codec.tokenizer, settings.sets)
+        self._examiner = Examiner(engine, codec.tokenizer, settings.sets, environments)
         self._stream = Stream(
             num_prompts=self._task.num_prompts,
             seed=settings.data.seed,
@@ -91,7 +103,9 @@ class PolicyHost:
                 model_stop_tokens(tokenizer, model_directory),
             )
         )
-        return cls(settings, engine, codec, first_prompt, began_with)
+        datas = {TRAINING: settings.data} | {each.name: each.data for each in settings.sets}
+        environments = await open_environments(datas, settings.generation.max_prompt_tokens, stack)
+        return cls(settings, engine, codec, first_prompt, began_with, environments)
 
     @property
     def busy_s(self) -> float:
@@ -118,17 +132,22 @@ class PolicyHost:
             return [], failed
         samples = sample_groups(
             self._engine,
-            self._task,
             self._codec,
             [job for _, job in jobs],
             max_prompt_tokens=self._settings.generation.max_prompt_tokens,
             max_turns=self._settings.data.max_turns,
+            open_episode=open_of(self._environments, TRAINING, "training"),
         )
         return [(order, sample) for (order, _), sample in zip(jobs, samples, strict=True)], failed
 
     async def evaluate(self, name: str, label: str, indices: Sequence[int], rate: RateGroups) -> Evaluation:
         """Measure these prompts of a set, while training groups are generated too."""
         return await self._examiner.measure(name, label, indices, rate)
+
+    def take_printed(self) -> str | None:
+        """What the environment printed, once; None if nothing."""
+        environment = self._environments.get(TRAINING)
+        return None if environment is None else environment.take_printed()
 
     def _job(self, order: Order) -> GroupJob:
         """Raises DataFailure if the data does not allow the order."""

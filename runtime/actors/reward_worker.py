@@ -15,9 +15,10 @@ from collections.abc import Mapping, Sequence
 from runtime.checkpoints.origin import refuse_changed_data
 from runtime.evaluation.config import TRAINING
 from runtime.evaluation.sets import EvaluationSet
-from runtime.tasks.base import Completion, DataFailure, JudgedTask, OwnTask, Rated, Scored, VerdictFault
+from runtime.tasks.base import Completion, DataFailure, JudgedTask, OwnTask, Rated, Scored, Task, VerdictFault
 from runtime.tasks.config import DataConfig, DelayConfig
 from runtime.tasks.data import load_task
+from runtime.tasks.environments.task import EnvironmentTask
 from runtime.tasks.rewards import RatedByFunctions
 from runtime.tasks.split import derive_seed
 from runtime.tasks.verdicts.handle import PoolSize
@@ -60,7 +61,7 @@ class RewardWorker:
         """
         self._delay = None if data is None else data.delay
         self._seed = 0 if data is None else data.seed
-        self._tasks: dict[str, OwnTask | JudgedTask] = {}
+        self._tasks: dict[str, OwnTask | JudgedTask | EnvironmentTask] = {}
         if data is not None:
             self._tasks[TRAINING] = load_task(data, "training")
             refuse_changed_data(self._tasks[TRAINING], began_with)
@@ -74,6 +75,7 @@ class RewardWorker:
         `of` is TRAINING or the name of a set. Only verdicts of training are delayed: a set measures no waiting.
         """
         task, pool = self._tasks[of], self._pools.get(of)
+        assert not isinstance(task, EnvironmentTask), "an environment rates its own rollouts"
         rated: list[tuple[Rated, ...]]
         if isinstance(task, OwnTask) and (self._delay is None or of != TRAINING):
             rated = [
@@ -108,7 +110,7 @@ class RewardWorker:
         return task.blame(index, said, answer) if isinstance(answer, VerdictFault) else answer
 
 
-def _make_pools(tasks: Mapping[str, OwnTask | JudgedTask], size: PoolSize) -> dict[str, VerdictPool]:
+def _make_pools(tasks: Mapping[str, Task], size: PoolSize) -> dict[str, VerdictPool]:
     """A pool for each judge and deadline, by the names of the tasks that it rates."""
     made: list[tuple[JudgedTask, VerdictPool]] = []
     pools: dict[str, VerdictPool] = {}

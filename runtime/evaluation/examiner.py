@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from transformers import PreTrainedTokenizerBase
 
@@ -12,14 +12,23 @@ from runtime.generation.evaluate import RateGroups, evaluate
 from runtime.groups import Evaluation, HeldOutPrompt
 from runtime.models.text import make_codec
 from runtime.tasks.data import load_task
+from runtime.tasks.environments.pool import EnvironmentPool
+from runtime.tasks.environments.task import open_of
 
 
 class Examiner:
     """Measures sets on one engine, without interrupting its other work."""
 
-    def __init__(self, engine: Engine, tokenizer: PreTrainedTokenizerBase, sets: Sequence[EvaluationSet]) -> None:
-        """Raises TaskError for a set whose data is wrong."""
+    def __init__(
+        self,
+        engine: Engine,
+        tokenizer: PreTrainedTokenizerBase,
+        sets: Sequence[EvaluationSet],
+        environments: Mapping[str, EnvironmentPool],
+    ) -> None:
+        """environments: those of the sets that have one, by name. Raises TaskError for a set whose data is wrong."""
         self._engine = engine
+        self._environments = environments
         self._sets = {each.name: each for each in sets}
         self._tasks = {each.name: load_task(each.data, "validation") for each in sets}
         self._codecs = {each.name: make_codec(tokenizer, each.data) for each in sets}
@@ -54,4 +63,5 @@ class Examiner:
             rollouts_per_prompt=chosen.rollouts_per_prompt,
             max_turns=chosen.data.max_turns,
             ended=ended,
+            open_episode=open_of(self._environments, name, "validation"),
         )

@@ -7,13 +7,15 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from runtime.generation.config import Sampling
 from runtime.generation.engine import Engine
-from runtime.generation.rollouts import SampledGroup, gather_or_cancel, make_job, sample_groups
+from runtime.generation.rollouts import OpenEpisode, SampledGroup, gather_or_cancel, make_job, sample_groups
 from runtime.groups import Evaluation, HeldOutPrompt, HeldOutRollout
 from runtime.models.text import TextCodec
 from runtime.tasks.base import Rated, Scored, Task
 
 RateGroups = Callable[[Sequence[SampledGroup]], Awaitable[Scored]]
 """Rates groups of held-out prompts."""
+EPISODE_TRIES = 8
+"""Tries of a group whose environment's processes die."""
 
 
 async def evaluate(
@@ -30,6 +32,7 @@ async def evaluate(
     rollouts_per_prompt: int = 1,
     max_turns: int = 1,
     ended: Callable[[HeldOutPrompt], None] = lambda prompt: None,
+    open_episode: OpenEpisode | None = None,
 ) -> Evaluation:
     """Roll out items of a task (usually its validation split), and rate groups while others are generated.
 
@@ -37,6 +40,7 @@ async def evaluate(
     ended: called with each prompt once it is rated.
     label: begins the request ids; no other request in flight may begin with it.
     The same seed, weights and sampling give the same completions, as far as floating point allows.
+    open_episode: for the task of an environment, as in sample_groups.
     Raises ValueError without indices, and the errors of sample_groups and `rate`.
     """
     if not indices:
@@ -54,7 +58,15 @@ async def evaluate(
         )
         for index in indices
     ]
-    sampling_groups = sample_groups(engine, task, codec, jobs, max_prompt_tokens=max_prompt_tokens, max_turns=max_turns)
+    sampling_groups = sample_groups(
+        engine,
+        codec,
+        jobs,
+        max_prompt_tokens=max_prompt_tokens,
+        max_turns=max_turns,
+        open_episode=open_episode,
+        tries=EPISODE_TRIES,
+    )
     try:
         groups, prompts, notices = await _rate_as_they_end(sampling_groups, rate, ended)
     except BaseException:
@@ -82,7 +94,8 @@ async def _rate_as_they_end(
     notices: list[str] = []
 
     async def rate_together(together: Sequence[SampledGroup]) -> None:
-        scored = await rate(together)
+        own = [group.own_verdicts for group in together]
+        scored = Scored(own, None) if all(own) else await rate(together)
         notices.extend([] if scored.notice is None else [scored.notice])
         for group, verdicts in zip(together, scored.groups, strict=True):
             prompts.append(_rated(group, verdicts))

@@ -1,26 +1,36 @@
 """From a task's item to a sampled prompt group.
 
 Sampling needs the engine and runs in the generation worker. Rating needs no model, may be slow, and runs in reward
-workers. A SampledGroup goes between them.
+workers; an environment rates its own rollouts. A SampledGroup goes between them.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from jinja2 import TemplateError
 
 from runtime.generation.config import Sampling
 from runtime.generation.engine import Engine, GeneratedGroup, GeneratedSequence, GroupRequest
 from runtime.models.text import TextCodec
-from runtime.tasks.base import Completion, Task
+from runtime.tasks.base import Chat, Completion, DataFailure, Rated, Task, TaskError, Verdict
+from runtime.tasks.environments.host import EnvironmentLost
+from runtime.tasks.environments.interface import Episode
+from runtime.tasks.environments.pool import TurnTooLong
 from runtime.tasks.split import derive_seed
 
 Result = TypeVar("Result")
+OpenEpisode = Callable[[int], Awaitable[Episode]]
+"""Opens an episode of an item. Its methods raise DataFailure, EnvironmentLost and TurnTooLong."""
+LOST_BACKOFF_S = 1.0
+"""Seconds before the first of the further tries of a group whose environment's process was lost; then twice that."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,6 +40,7 @@ class GroupJob:
     prompt: int
     index: int
     request: GroupRequest
+    """Without prompt if an episode of an environment will give it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,6 +52,8 @@ class Sample:
     logprobs: npt.NDArray[np.float32]
     finished: bool
     turns: tuple[str, ...]
+    rated: Rated | None = None
+    """The environment's verdict, or why it has none; None if a reward worker is to rate it."""
 
     @property
     def completion(self) -> Completion:
@@ -67,6 +80,11 @@ class SampledGroup:
     start_weight: int
     end_weight: int
 
+    @property
+    def own_verdicts(self) -> tuple[Verdict, ...]:
+        """The verdicts of an environment; empty if reward workers are to rate the group."""
+        return tuple(sample.rated for sample in self.samples if sample.rated is not None)
+
 
 def make_job(
     task: Task,
@@ -81,28 +99,34 @@ def make_job(
 ) -> GroupJob:
     """The job for item `index` of a task. Its seed is derived from `seed` and `prompt`, so all attempts are equal."""
     seed = derive_seed(seed, "group", prompt)
-    prompt_token_ids = codec.encode_prompt(task.opening(index))
+    opening = task.opening(index)
+    prompt_token_ids = np.zeros(0, dtype=np.int32) if opening is None else codec.encode_prompt(opening)
     return GroupJob(prompt, index, GroupRequest(request_id, prompt_token_ids, num_generations, seed, sampling))
 
 
 def sample_groups(
     engine: Engine,
-    task: Task,
     codec: TextCodec,
     jobs: Sequence[GroupJob],
     *,
     max_prompt_tokens: int,
     max_turns: int = 1,
+    open_episode: OpenEpisode | None = None,
+    tries: int = 1,
 ) -> list[asyncio.Task[SampledGroup]]:
     """Start jobs as one submission; one task each, in their order. Cancelling a task aborts its rollouts.
 
     Raises the errors of Engine.submit, and then starts nothing. Awaiting a task raises those of its awaitables.
     max_prompt_tokens: a conversation ends unfinished before an environment's turn that would exceed it, so no rollout
     has more than max_prompt_tokens + max_new_tokens.
+    open_episode: for a task whose rollouts are episodes of an environment. Each is rated, or says why it is not.
+    Awaiting a task raises EnvironmentLost after so many `tries`.
     """
+    if open_episode is not None:
+        sampler = _EpisodeSampler(engine, codec, open_episode, max_prompt_tokens, max_turns, tries)
+        return [asyncio.create_task(sampler.sample(job)) for job in jobs]
     opened = engine.submit([job.request for job in jobs])
-    sampler = _Sampler(engine, task, codec, max_prompt_tokens, max_turns)
-    return [asyncio.create_task(sampler.sample(job, first)) for job, first in zip(jobs, opened, strict=True)]
+    return [asyncio.create_task(_sample(engine, codec, job, first)) for job, first in zip(jobs, opened, strict=True)]
 
 
 async def gather_or_cancel(tasks: Sequence[asyncio.Task[Result]]) -> list[Result]:
@@ -116,62 +140,157 @@ async def gather_or_cancel(tasks: Sequence[asyncio.Task[Result]]) -> list[Result
         raise
 
 
+async def _sample(engine: Engine, codec: TextCodec, job: GroupJob, first: Awaitable[GeneratedGroup]) -> SampledGroup:
+    group = await _generated(engine, job.request, first)
+    opening = _opening(job.request.prompt_token_ids)
+    samples = tuple(_append(opening, sequence, codec) for sequence in group.sequences)
+    return SampledGroup(job.prompt, job.index, samples, group.start_weight, group.end_weight)
+
+
+async def _generated(engine: Engine, request: GroupRequest, awaitable: Awaitable[GeneratedGroup]) -> GeneratedGroup:
+    """Wait for a request; cancelling this aborts it."""
+    try:
+        return await awaitable
+    except asyncio.CancelledError:
+        engine.abort(request.request_id)
+        raise
+
+
 @dataclass(frozen=True, slots=True)
-class _Sampler:
+class _EpisodeSampler:
     engine: Engine
-    task: Task
     codec: TextCodec
+    open_episode: OpenEpisode
     max_prompt_tokens: int
     max_turns: int
+    tries: int
 
-    async def sample(self, job: GroupJob, first: Awaitable[GeneratedGroup]) -> SampledGroup:
-        group = await self._generated(job.request, first)
-        conversations = [
-            asyncio.create_task(self._converse(job, sibling, sequence, group.end_weight))
-            for sibling, sequence in enumerate(group.sequences)
-        ]
-        samples, end_weights = zip(*await gather_or_cancel(conversations), strict=True)
+    async def sample(self, job: GroupJob) -> SampledGroup:
+        for tried in count(1):
+            try:
+                return await self._sample(job)
+            except EnvironmentLost:
+                if tried >= self.tries:
+                    raise
+            await asyncio.sleep(LOST_BACKOFF_S * 2 ** (tried - 1))
+        raise AssertionError("unreachable")
+
+    async def _sample(self, job: GroupJob) -> SampledGroup:
+        """Open an episode for each sibling, sample their first turns together, and then each by itself."""
+        siblings = job.request.num_generations
+        opening = [asyncio.create_task(self._open(job.index)) for _ in range(siblings)]
+        try:
+            episodes = await gather_or_cancel(opening)
+            request = replace(job.request, prompt_token_ids=self._prompt(episodes))
+            (first,) = self.engine.submit([request])
+            group = await _generated(self.engine, request, first)
+            conversations = [
+                asyncio.create_task(self._converse(request, sibling, episode, sequence, group.end_weight))
+                for sibling, (episode, sequence) in enumerate(zip(episodes, group.sequences, strict=True))
+            ]
+            samples, end_weights = zip(*await _ended(conversations), strict=True)
+        except DataFailure as failure:
+            now = self.engine.health().version
+            return SampledGroup(job.prompt, job.index, (_failed(str(failure)),) * siblings, now, now)
+        finally:
+            for task in opening:
+                if task.done() and not task.cancelled() and task.exception() is None:
+                    await task.result().close()
         return SampledGroup(job.prompt, job.index, samples, group.start_weight, max(end_weights))
 
+    async def _open(self, index: int) -> Episode:
+        return await self.open_episode(index)
+
+    def _prompt(self, episodes: Sequence[Episode]) -> npt.NDArray[np.int32]:
+        """Raises DataFailure if siblings were not asked the same."""
+        for episode in episodes:
+            if episode.prompt != episodes[0].prompt:
+                raise DataFailure(
+                    f"the same item was opened with the prompt {episodes[0].prompt!r:.200} and with "
+                    f"{episode.prompt!r:.200}; derive the prompt from split, seed and index alone"
+                )
+        return _encoded(partial(self.codec.encode_prompt, episodes[0].prompt))
+
     async def _converse(
-        self, job: GroupJob, sibling: int, sequence: GeneratedSequence, end_weight: int
+        self, asked: GroupRequest, sibling: int, episode: Episode, sequence: GeneratedSequence, end_weight: int
     ) -> tuple[Sample, int]:
         """Sample one sibling's turns to its end. Returns it and the version that sampled its last turn.
 
         Sampled tokens are never tokenised again: each turn's tokens are appended. An environment's turn that does not
         fit is left out whole, since the policy would otherwise answer something that was not asked.
         """
-        sample = _append(_opening(job.request.prompt_token_ids), sequence, self.codec)
-        while sequence.finished and len(sample.turns) < self.max_turns:
-            answer = self.task.respond(job.index, sample.turns)
-            if answer is None:
-                break
-            inserted = self.codec.encode_turn(answer, int(sequence.token_ids[-1]))
-            if len(sample.token_ids) + len(inserted) > self.max_prompt_tokens:
-                return replace(sample, finished=False), end_weight
-            sample = _insert(sample, inserted)
-            turn = len(sample.turns)
-            request = GroupRequest(
-                request_id=f"{job.request.request_id}/{sibling}.{turn}",
-                prompt_token_ids=sample.token_ids,
-                num_generations=1,
-                seed=derive_seed(job.request.seed, "turn", sibling, turn),
-                sampling=job.request.sampling,
-            )
-            (awaitable,) = self.engine.submit([request])
-            group = await self._generated(request, awaitable)
-            (sequence,) = group.sequences
-            sample = _append(sample, sequence, self.codec)
-            end_weight = group.end_weight
-        return sample, end_weight
-
-    async def _generated(self, request: GroupRequest, awaitable: Awaitable[GeneratedGroup]) -> GeneratedGroup:
-        """Wait for a request; cancelling this aborts it."""
+        sample = _append(_opening(asked.prompt_token_ids), sequence, self.codec)
         try:
-            return await awaitable
-        except asyncio.CancelledError:
-            self.engine.abort(request.request_id)
-            raise
+            while sequence.finished and len(sample.turns) < self.max_turns:
+                answered = await self._answered(sample, episode)
+                if answered is None:
+                    break
+                if len(answered.token_ids) > self.max_prompt_tokens:
+                    sample = replace(sample, finished=False)
+                    break
+                turn = len(answered.turns)
+                request = GroupRequest(
+                    request_id=f"{asked.request_id}/{sibling}.{turn}",
+                    prompt_token_ids=answered.token_ids,
+                    num_generations=1,
+                    seed=derive_seed(asked.seed, "turn", sibling, turn),
+                    sampling=asked.sampling,
+                )
+                (awaitable,) = self.engine.submit([request])
+                group = await _generated(self.engine, request, awaitable)
+                (sequence,) = group.sequences
+                sample, end_weight = _append(answered, sequence, self.codec), group.end_weight
+            rated: Rated = await episode.verdict(sample.completion)
+        except DataFailure as failure:
+            rated = str(failure)
+        return replace(sample, rated=rated), end_weight
+
+    async def _answered(self, sample: Sample, episode: Episode) -> Sample | None:
+        """The sample with the environment's turn, of any length; None if the episode is over."""
+        try:
+            answer = await episode.respond(sample.turns[-1])
+        except TurnTooLong:
+            return _insert(sample, np.zeros(self.max_prompt_tokens + 1, dtype=np.int32))
+        if answer is None:
+            return None
+        in_chat = self.codec.chat or isinstance(episode.prompt, Chat)
+        turn = partial(self.codec.encode_turn, answer, int(sample.token_ids[-1]), in_chat=in_chat)
+        return _insert(sample, _encoded(turn))
+
+
+async def _ended(conversations: Sequence[asyncio.Task[tuple[Sample, int]]]) -> list[tuple[Sample, int]]:
+    """The ends of a group's conversations. Raises EnvironmentLost unless a sibling is to blame for the loss."""
+    try:
+        await asyncio.wait(conversations)
+    except asyncio.CancelledError:
+        for conversation in conversations:
+            conversation.cancel()
+        await asyncio.wait(conversations)
+        raise
+    errors = [error for conversation in conversations if (error := conversation.exception()) is not None]
+    ended = [conversation.result() for conversation in conversations if conversation.exception() is None]
+    for error in errors:
+        if not isinstance(error, EnvironmentLost) or not any(isinstance(sample.rated, str) for sample, _ in ended):
+            raise error
+    return [*ended, *((_failed(str(error)), 0) for error in errors)]
+
+
+def _failed(why: str) -> Sample:
+    """A rollout of which nothing is left."""
+    return replace(_opening(np.zeros(0, dtype=np.int32)), rated=why)
+
+
+def _encoded(encode: Callable[[], npt.NDArray[np.int32]]) -> npt.NDArray[np.int32]:
+    """What `encode` returns. Raises DataFailure if the chat template does not take the environment's messages."""
+    try:
+        return encode()
+    except TaskError:
+        raise
+    except (TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise DataFailure(
+            f"the chat template does not take the environment's messages ({type(error).__name__}: {error}); give "
+            "messages with roles and contents that it knows"
+        ) from error
 
 
 def _opening(prompt_token_ids: npt.NDArray[np.int32]) -> Sample:

@@ -44,6 +44,7 @@ from runtime.models.weights import to_numpy
 from runtime.settings import Settings
 from runtime.tasks.base import Rated, Scored, Task, TaskError
 from runtime.tasks.data import load_task
+from runtime.tasks.environments.task import open_environments
 
 Tell = Callable[[str], None]
 
@@ -218,7 +219,9 @@ async def _measure(
             stored = load_file(weights / "model.safetensors")
             await engine.load_weights({name: to_numpy(tensor) for name, tensor in stored.items()}, version=1)
         tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True)
-        examiner = Examiner(engine, tokenizer, sets)
+        longest = max(each.max_prompt_tokens for each in sets)
+        environments = await open_environments({each.name: each.data for each in sets}, longest, stack)
+        examiner = Examiner(engine, tokenizer, sets, environments)
         cluster = settings.cluster
         rewards = RewardWorker(
             None, _threads(settings, sets), cluster.reward_processes, sets=sets, memory_mib=cluster.reward_memory_mib

@@ -45,8 +45,9 @@ from runtime.settings import (
     TransferQueuePlaneConfig,
 )
 from runtime.tasks.base import DataFailure, JudgedTask, TaskError
-from runtime.tasks.config import DataConfig, RowsTaskConfig
+from runtime.tasks.config import CustomTaskConfig, DataConfig, RowsTaskConfig
 from runtime.tasks.data import judged, load_task
+from runtime.tasks.environments.task import try_environment
 from runtime.tasks.files import say_split
 from runtime.tasks.split import Split
 from runtime.tasks.verdicts.handle import PoolSize
@@ -126,7 +127,7 @@ def data_problems(data: DataConfig, size: PoolSize = _ALONE, tell: Tell = lambda
         return problems
     if isinstance(data.task, RowsTaskConfig):
         tell(say_split(data.task, data))
-    return _problems_of_judge(trials, size, tell)
+    return _problems_of_code(data, trials, size, tell)
 
 
 def set_problems(sets: Sequence[EvaluationSet], size: PoolSize = _ALONE, tell: Tell = lambda text: None) -> list[str]:
@@ -137,7 +138,7 @@ def set_problems(sets: Sequence[EvaluationSet], size: PoolSize = _ALONE, tell: T
         if each.data not in seen:
             seen.append(each.data)
             found, trials = _problems_and_trials(each.data, ("validation",))
-            found = found or _problems_of_judge(trials, size, tell)
+            found = found or _problems_of_code(each.data, trials, size, tell)
             problems += [f"{each.key}: {problem}" for problem in found]
     return problems
 
@@ -150,6 +151,7 @@ def _problems_and_trials(data: DataConfig, splits: Sequence[Split]) -> tuple[lis
         try:
             task = load_task(data, split)
             reference = task.reference(0)
+            task.num_prompts  # noqa: B018 - an environment is asked only now
             if reference is None and isinstance(data.task, RowsTaskConfig):
                 reference = ""  # rows without answers
         except (TaskError, DataFailure) as error:
@@ -167,8 +169,12 @@ def _problems_and_trials(data: DataConfig, splits: Sequence[Split]) -> tuple[lis
     return list(dict.fromkeys(problems)), trials  # a problem that both splits share is listed once
 
 
-def _problems_of_judge(trials: Sequence[Trial], size: PoolSize, tell: Tell) -> list[str]:
-    problem = try_judge(trials, size, tell) if trials else None
+def _problems_of_code(data: DataConfig, trials: Sequence[Trial], size: PoolSize, tell: Tell) -> list[str]:
+    """Why users' code does not work: an environment, or a judge on its trials."""
+    if isinstance(data.task, CustomTaskConfig):
+        problem = try_environment(data.task, data, tell)
+    else:
+        problem = try_judge(trials, size, tell) if trials else None
     return [] if problem is None else [problem]
 
 
@@ -254,6 +260,8 @@ def memory_parts(settings: Settings, size: ModelSize) -> dict[str, int]:
     own_data = [each.data for each in settings.sets if each.data != settings.data]
     pools = judged(settings.data) + sum(map(judged, own_data))
     verdict_processes = cluster.num_reward_workers * cluster.reward_processes * pools
+    tasks = [settings.data.task, *(data.task for data in own_data)]
+    environment_processes = workers * sum(task.processes for task in tasks if isinstance(task, CustomTaskConfig))
     queue_processes = 2 + plane.num_storage_units if isinstance(plane, TransferQueuePlaneConfig) else 0
     collective = isinstance(sync, CollectiveSyncConfig)
     copy = (4 if sync.dtype == "float32" else 2) * size.parameters if collective else 0
@@ -263,6 +271,7 @@ def memory_parts(settings: Settings, size: ModelSize) -> dict[str, int]:
         "trainer": cluster.num_trainer_ranks * INTERPRETER_BYTES + arrays * trainer,
         "generation workers": workers * (INTERPRETER_BYTES + arrays * worker),
         "reward workers": cluster.num_reward_workers * REWARD_WORKER_BYTES + verdict_processes * VERDICT_PROCESS_BYTES,
+        "environments": environment_processes * VERDICT_PROCESS_BYTES,
         "TransferQueue": queue_processes * INTERPRETER_BYTES,
         "collective weight sync": (1 + workers) * copy,
     }

@@ -21,6 +21,7 @@ from runtime.models.text import TextCodec, make_codec
 from runtime.settings import Settings
 from runtime.tasks.base import DataFailure, Task, TaskError
 from runtime.tasks.data import load_task
+from runtime.tasks.environments.task import EnvironmentTask
 
 COUNTED_MAX, SAMPLED, _BATCH = 100_000, 10_000, 1_000
 """Prompts of a list that are all counted; how many of a longer list; how many are encoded at a time."""
@@ -43,6 +44,8 @@ def count_prompts(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Gen
     try:
         codec = make_codec(tokenizer, settings.data)
         training = load_task(settings.data, "training")
+        if isinstance(training, EnvironmentTask):
+            return _try_first_prompt(training, codec, settings)
         limit = settings.generation.max_prompt_tokens
         long_training = yield from _too_long(training, codec, limit)
         refusals = yield from long_held_out(settings.sets, tokenizer)
@@ -87,6 +90,21 @@ def long_held_out(
     return refusals
 
 
+def _try_first_prompt(task: EnvironmentTask, codec: TextCodec, settings: Settings) -> Findings:
+    """An environment's prompts are drawn, so the first stands for all. Raises TaskError without a chat template."""
+    prompt, limit = task.first_prompt(), settings.generation.max_prompt_tokens
+    tokens = len(codec.encode_prompt(prompt))
+    codec.encode_turn("another turn", in_chat=codec.chat or not isinstance(prompt, str))
+    if tokens <= limit:
+        return Findings()
+    return Findings(
+        refusals=(
+            f"{task.where(0)} has {tokens} tokens, and generation.max_prompt_tokens is {limit}; raise that, and leave "
+            "room in it for the turns that follow, or shorten the prompt",
+        )
+    )
+
+
 def _passes(grpo: GrpoConfig, num_prompts: int) -> int:
     """Passes over the data, the last one begun; without a limit of epochs, as many as the steps take."""
     if grpo.max_num_epochs is not None:
@@ -108,7 +126,9 @@ def _too_long(task: Task, codec: TextCodec, limit: int) -> Generator[Progress, N
         texts = []
         for index in batch:
             try:
-                texts.append(codec.prompt_text(task.opening(index)))
+                opening = task.opening(index)
+                assert opening is not None, "an environment draws its prompts"
+                texts.append(codec.prompt_text(opening))
             except DataFailure as error:
                 raise TaskError(f"{task.where(index)}: {error}") from error
         counts = zip(batch, codec.count_tokens(texts), strict=True)

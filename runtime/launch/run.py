@@ -44,7 +44,7 @@ from runtime.output.directory import (
 from runtime.output.summary import Summary
 from runtime.settings import TINY, Settings, TransferQueuePlaneConfig
 from runtime.tasks.base import TaskError
-from runtime.tasks.config import ReasoningGymTaskConfig
+from runtime.tasks.config import CustomTaskConfig, ReasoningGymTaskConfig
 from runtime.tasks.data import load_task, prepare_data
 from runtime.tasks.rewards import RatedByFunctions
 from runtime.transport.transfer_queue.installed import TransferQueueMissing, check_transfer_queue_installed
@@ -195,6 +195,12 @@ def _warn_of_deadlines(settings: Settings, tell: Tell) -> None:
     """An attempt that ends before its verdict's deadline never shows in which line its verifier hangs."""
     attempt_s = settings.async_rl.rollout_failure.rollout_timeout_s
     task = settings.data.task
+    if isinstance(task, CustomTaskConfig) and attempt_s is not None and task.timeout_s >= attempt_s:
+        tell(
+            f"data.task.timeout_s is {task.timeout_s:g}, and an attempt as a whole has "
+            f"async_rl.rollout_failure.rollout_timeout_s = {attempt_s:g} s: a tool that hangs looks like any slow "
+            "attempt; set the former below the latter, and the failure names its line"
+        )
     if attempt_s is None or not isinstance(task, RatedByFunctions | ReasoningGymTaskConfig):
         return
     if task.verdict_timeout_s >= attempt_s:

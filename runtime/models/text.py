@@ -68,23 +68,28 @@ class TextCodec:
         """How many token ids each text has, in one batch."""
         return [len(ids) for ids in self.tokenizer(list(texts), add_special_tokens=False)["input_ids"]]
 
-    def encode_turn(self, text: str, ended_with: int | None = None) -> npt.NDArray[np.int32]:
+    def encode_turn(
+        self, turn: str | Sequence[Mapping[str, Any]], ended_with: int | None = None, *, in_chat: bool | None = None
+    ) -> npt.NDArray[np.int32]:
         """Token ids of an environment's turn after a completion, up to the start of the policy's next turn.
 
+        turn: a text, which is the user's message in a chat, or messages.
         ended_with: the completion's stop token. If it also opens the next turn (GLM's <|user|>), it is not repeated.
+        in_chat: whether a text goes through the chat template, as after messages; None: as `data.chat` says.
         """
-        if not self.chat:
-            return self._encode(text)
+        if isinstance(turn, str) and not (self.chat if in_chat is None else in_chat):
+            return self._encode(turn)
+        messages = [{"role": "user", "content": turn}] if isinstance(turn, str) else turn
         # A completion ends with its stop token; the template determines the text from there to the next turn.
         before = self._render([_USER, _ASSISTANT], open_turn=False).rstrip()
-        after = self._render([_USER, _ASSISTANT, {"role": "user", "content": text}], open_turn=True)
+        after = self._render([_USER, _ASSISTANT, *messages], open_turn=True)
         if not after.startswith(before):
             raise TaskError(
                 "the tokenizer's chat template rewrites earlier turns when another follows, so turns cannot be "
                 "appended to what was sampled; set data.chat to false, or data.max_turns to 1"
             )
-        turn = self._encode(after[len(before) :])
-        return turn[1:] if ended_with is not None and turn[:1].tolist() == [ended_with] else turn
+        ids = self._encode(after[len(before) :])
+        return ids[1:] if ended_with is not None and ids[:1].tolist() == [ended_with] else ids
 
     def after_an_answer(self) -> tuple[int, ...]:
         """Token ids of the chat template between an answer and the text of the turn after it.
@@ -111,6 +116,11 @@ class TextCodec:
     def _render(
         self, messages: Sequence[Mapping[str, Any]], *, open_turn: bool, tools: Sequence[Mapping[str, Any]] = ()
     ) -> str:
+        if self.tokenizer.chat_template is None:
+            raise TaskError(
+                f"the tokenizer {self.tokenizer.name_or_path!r} has no chat template, and a task gives messages; use "
+                "an instruction-tuned model, or a task that gives texts"
+            )
         return str(
             self.tokenizer.apply_chat_template(
                 [dict(message) for message in messages],

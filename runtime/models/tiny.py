@@ -116,22 +116,26 @@ def warm_up(
 
 def _batch(tokenizer: PreTrainedTokenizerBase, task: Task, indices: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
     """Token ids and labels, (batch, longest); labels are ignored on prompts and padding."""
-    answers = [task.reference(index) for index in indices]
-    for index, answer in zip(indices, answers, strict=True):
-        if answer is None:
-            raise TaskError(
-                f"item {index} of the task has no reference answer to warm up on; set the warm-up's steps to 0"
-            )
-    prompts = tokenizer([task.prompt(index) for index in indices], add_special_tokens=False)["input_ids"]
-    completions = tokenizer(answers, add_special_tokens=False)["input_ids"]
-    rows = [
-        ([*prompt, *completion, tokenizer.eos_token_id], len(prompt))
-        for prompt, completion in zip(prompts, completions, strict=True)
-    ]
+    rows = [_dialogue(tokenizer, task, index) for index in indices]
     longest = max(len(tokens) for tokens, _ in rows)
     ids = torch.full((len(rows), longest), tokenizer.pad_token_id)
     labels = torch.full((len(rows), longest), _IGNORED)
-    for row, (tokens, prompt_tokens) in enumerate(rows):
+    for row, (tokens, learnt) in enumerate(rows):
         ids[row, : len(tokens)] = torch.tensor(tokens)
-        labels[row, prompt_tokens : len(tokens)] = torch.tensor(tokens[prompt_tokens:])
+        labels[row, : len(tokens)] = torch.tensor(learnt)
     return ids, labels
+
+
+def _dialogue(tokenizer: PreTrainedTokenizerBase, task: Task, index: int) -> tuple[list[int], list[int]]:
+    """Token ids of a demonstration, and the labels of the policy's turns, each followed by the end token."""
+    texts = task.demonstration(index)
+    if texts is None:
+        raise TaskError(f"item {index} of the task has no reference answer to warm up on; set the warm-up's steps to 0")
+    tokens: list[int] = []
+    labels: list[int] = []
+    for number, text in enumerate(tokenizer(list(texts), add_special_tokens=False)["input_ids"]):
+        is_policys = number % 2 == 1
+        turn = [*text, tokenizer.eos_token_id] if is_policys else text
+        tokens += turn
+        labels += turn if is_policys else [_IGNORED] * len(turn)
+    return tokens, labels

@@ -10,6 +10,7 @@
     rows       rows of data files by number, and the digests of their prompts
     files      prompts and answers from files, rewarded by a verifier
     gym        tasks of reasoning-gym
+    environments  tasks of several turns by users' code, in processes that can be killed
     data       a run's data: its task, and the order in which it takes prompts
     verdicts   rewards computed by users' code, in processes that can be killed
 

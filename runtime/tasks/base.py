@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -49,8 +49,8 @@ class Completion:
 
     @property
     def text(self) -> str:
-        """The last turn."""
-        return self.turns[-1]
+        """The last turn; empty if there is none."""
+        return self.turns[-1] if self.turns else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +107,7 @@ class Judge(Protocol):
 
 
 class Task(ABC):
-    """One split of a task's prompts, training or held out. Does not run or import users' code.
-
-    `turns` are the policy's texts, one a turn, without special tokens. Most tasks have one turn.
-    """
+    """One split of a task's prompts, training or held out. Does not run or import users' code."""
 
     num_prompts: int
     """The number of items; indices below are in [0, num_prompts)."""
@@ -127,20 +124,21 @@ class Task(ABC):
     def prompt(self, index: int) -> str:
         """The text of item `index`, as messages show it and as the split reads it."""
 
-    def opening(self, index: int) -> str | Chat:
-        """What is sent to the policy for item `index`: a text for `data.prompt_template`, or messages."""
-        return self.prompt(index)
+    def opening(self, index: int) -> str | Chat | None:
+        """What is sent to the policy for item `index`: a text for `data.prompt_template`, or messages.
 
-    def respond(self, index: int, turns: Sequence[str]) -> str | None:
-        """The environment's answer to the last of `turns`; None ends the rollout.
-
-        An answer that exceeds `generation.max_prompt_tokens`, earlier turns included, ends the rollout as truncated.
+        None if an episode of an environment will say.
         """
-        return None
+        return self.prompt(index)
 
     def reference(self, index: int) -> str | None:
         """A correct completion, for supervised warm-up; None if the task knows none."""
         return None
+
+    def demonstration(self, index: int) -> tuple[str, ...] | None:
+        """A right rollout, for supervised warm-up: the prompt, then turns of policy and environment by turns."""
+        reference = self.reference(index)
+        return None if reference is None else (self.prompt(index), reference)
 
 
 class OwnTask(Task):

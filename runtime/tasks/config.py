@@ -143,8 +143,32 @@ class DatasetTaskConfig(RowsTaskConfig):
     )
 
 
+class CustomTaskConfig(Strict):
+    """An environment of yours: it opens episodes, answers the policy's turns, and rates rollouts."""
+
+    name: Literal["custom"] = Field(default="custom", description="An environment of yours, or of an adapter.")
+    target: str = Field(min_length=1, description="module:Class, a runtime.tasks.environments.interface.Environment.")
+    options: dict[str, Any] = Field(default_factory=dict, description="Keyword arguments of the class.")
+    timeout_s: float = Field(
+        default=60.0,
+        gt=0,
+        description=(
+            "Deadline of each call of an episode (open, respond, verdict, close), in seconds. Making the environment "
+            "has the same deadline, at least 60 s. A call that misses it is a data failure of its prompt."
+        ),
+    )
+    processes: int = Field(
+        default=2, ge=1, description="Processes of each generation worker that keep episodes, many each."
+    )
+
+
 TaskConfig = Annotated[
-    ReverseTaskConfig | SortTaskConfig | ReasoningGymTaskConfig | JsonlTaskConfig | DatasetTaskConfig,
+    ReverseTaskConfig
+    | SortTaskConfig
+    | ReasoningGymTaskConfig
+    | JsonlTaskConfig
+    | DatasetTaskConfig
+    | CustomTaskConfig,
     Field(discriminator="name"),
 ]
 
@@ -217,11 +241,13 @@ class DataConfig(Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        """A `prompt_template` without `{prompt}`; keys of the chat template without `chat: true`."""
+        """A `prompt_template` without `{prompt}`; chat keys without `chat: true`; `delay` of an environment."""
         if "{prompt}" not in self.prompt_template:
             raise ValueError(
                 f"prompt_template {self.prompt_template!r} has no {{prompt}}: every prompt would be the same"
             )
+        if self.delay is not None and isinstance(self.task, CustomTaskConfig):
+            raise ValueError("delay holds verdicts of reward workers back, and an environment rates its own rollouts")
         if self.system_prompt is not None and not self.chat:
             raise ValueError("system_prompt needs chat: true; without a chat template put it into prompt_template")
         for key, given in (("chat_template", self.chat_template), ("chat_template_kwargs", self.chat_template_kwargs)):

@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from runtime.tasks.base import JudgedTask, OwnTask
-from runtime.tasks.config import DataConfig, ReasoningGymTaskConfig, RowsTaskConfig
+from runtime.tasks.config import CustomTaskConfig, DataConfig, ReasoningGymTaskConfig, RowsTaskConfig
 from runtime.tasks.embedded import CharacterTask
+from runtime.tasks.environments.task import EnvironmentTask
 from runtime.tasks.files import FileTask, split_rows
 from runtime.tasks.rewards import RatedByFunctions
 from runtime.tasks.rows.scanning import RowsRead
@@ -25,7 +26,7 @@ def judged(data: DataConfig) -> bool:
     return isinstance(data.task, RatedByFunctions | ReasoningGymTaskConfig)
 
 
-def load_task(data: DataConfig, split: Split) -> OwnTask | JudgedTask:
+def load_task(data: DataConfig, split: Split) -> OwnTask | JudgedTask | EnvironmentTask:
     """One split of the task that the `data:` block describes. Does not load its verifier.
 
     Raises TaskError for wrong data or options, before anything runs.
@@ -33,6 +34,8 @@ def load_task(data: DataConfig, split: Split) -> OwnTask | JudgedTask:
     config = data.task
     if isinstance(config, RowsTaskConfig):
         return FileTask(config, data, split)
+    if isinstance(config, CustomTaskConfig):
+        return EnvironmentTask(config, data, split)
     if isinstance(config, ReasoningGymTaskConfig):
         from runtime.tasks.gym import GymTask  # importing reasoning-gym takes seconds
 

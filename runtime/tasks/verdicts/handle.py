@@ -40,7 +40,8 @@ class Asked:
 
     number: int
     packed: bytes
-    answer: asyncio.Future[Verdict | VerdictFault]
+    answer: asyncio.Future[Any]
+    """A Verdict or a VerdictFault; of an environment's episode its reply."""
     company: int
     """Most verdicts, this one included, that its process may have at a time; fewer after an unexplained fault."""
     sent_s: float = 0.0
@@ -164,17 +165,23 @@ class Listener(Protocol):
 
 async def start(judge: Judge, size: PoolSize, timeout_s: float, listener: Listener) -> Handle:
     """Start a process that opens the judge. Raises OSError if it cannot be started."""
+    options = (size.threads, timeout_s, size.memory_mib)
+    return await start_program("runtime.tasks.verdicts.process", judge, options, size.threads, listener)
+
+
+async def start_program(
+    program: str, code: object, options: tuple[float, ...], threads: int, listener: Listener
+) -> Handle:
+    """Start a process that runs `main` of the module `program`, and send it `code`. Raises OSError."""
     ours, theirs = socket.socketpair()
     output, their_output = os.pipe()
     with tempfile.TemporaryFile() as file:
         clues_fd = os.dup(file.fileno())
-    code = (
-        f"import sys; sys.path[:] = {sys.path!r}; from runtime.tasks.verdicts.process import main; "
-        f"main({theirs.fileno()}, {clues_fd}, {os.getpid()}, {size.threads}, {timeout_s}, {size.memory_mib})"
-    )
+    arguments = (theirs.fileno(), clues_fd, os.getpid(), *options)
+    command = f"import sys; sys.path[:] = {sys.path!r}; from {program} import main; main{arguments}"
     try:
         process = subprocess.Popen(
-            [sys.executable, "-c", code],
+            [sys.executable, "-c", command],
             stdin=subprocess.DEVNULL,
             stdout=their_output,
             stderr=their_output,
@@ -191,8 +198,8 @@ async def start(judge: Judge, size: PoolSize, timeout_s: float, listener: Listen
         os.close(their_output)
     reader, writer = await asyncio.open_connection(sock=ours)
     now_s = asyncio.get_running_loop().time()
-    handle = Handle(process, size.threads, now_s, now_s, writer, clues_fd)
-    writer.write(pack_case(0, (judge,)))
+    handle = Handle(process, threads, now_s, now_s, writer, clues_fd)
+    writer.write(pack_case(0, (code,)))
     handle.tasks = [
         asyncio.create_task(_listen(handle, reader, listener), name=f"verdicts of {process.pid}"),
         asyncio.create_task(_drain(output, listener), name=f"output of {process.pid}"),

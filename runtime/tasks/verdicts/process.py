@@ -35,8 +35,14 @@ _exit = os._exit
 
 def main(connection_fd: int, clues_fd: int, parent: int, threads: int, timeout_s: float, memory_mib: int) -> None:
     """Open the judge, which is sent first, then rate the cases that follow in `threads` threads."""
-    _end_with(parent)
+    prepare_process(clues_fd, parent)
     refuse_more_than(memory_mib, threads)
+    _Server(socket.socket(fileno=connection_fd), threads, Coroutines(timeout_s)).serve()
+
+
+def prepare_process(clues_fd: int, parent: int) -> None:
+    """Have this process end with its parent, leave clues, and print anything."""
+    _end_with(parent)
     clues = os.fdopen(clues_fd, "w")
     faulthandler.enable(file=clues, all_threads=True)
     faulthandler.register(DUMP_SIGNAL, file=clues, all_threads=True)
@@ -44,18 +50,37 @@ def main(connection_fd: int, clues_fd: int, parent: int, threads: int, timeout_s
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace", line_buffering=True)
-    _Server(socket.socket(fileno=connection_fd), threads, Coroutines(timeout_s)).serve()
 
 
-class _Server:
+class Sender:
+    """Sends messages to the parent, from any thread; ends the process if the parent is gone."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._sending = threading.Lock()
+
+    def _send(self, message: dict[str, Any]) -> None:
+        packed = pack_message(message)
+        try:
+            with self._sending:
+                self._connection.sendall(packed)
+        except OSError:
+            _exit(1)
+
+    def _beat(self) -> None:
+        while True:
+            time.sleep(HEARTBEAT_S)
+            self._send({"alive": True})
+
+
+class _Server(Sender):
     """Rates cases in threads, so that one that hangs does not block the others."""
 
     def __init__(self, connection: socket.socket, threads: int, coroutines: Coroutines) -> None:
-        self._connection = connection
+        super().__init__(connection)
         self._threads = threads
         self._coroutines = coroutines
         self._signalling = _signalling_threads()
-        self._sending = threading.Lock()
         self._cases: queue.SimpleQueue[tuple[int, tuple[Any, ...]]] = queue.SimpleQueue()
         self._waiting = 0
         """Cases that were received and have not ended."""
@@ -73,7 +98,7 @@ class _Server:
             self._send({"opened": True})
         except BaseException as error:
             known = isinstance(error, TaskError)
-            self._send({"refused": str(error) if known else f"{judge.name}: while it was loaded, it {_raised(error)}"})
+            self._send({"refused": str(error) if known else f"{judge.name}: while it was loaded, it {raised(error)}"})
             _exit(1)
         threading.Thread(target=self._receive, daemon=True).start()
         while True:
@@ -122,7 +147,7 @@ class _Server:
         except NoReward as error:
             reply |= {"happened": str(error), "remedy": error.remedy}
         except BaseException as error:
-            reply |= {"happened": _raised(error), "remedy": _remedy(error)}
+            reply |= {"happened": raised(error), "remedy": _remedy(error)}
         with self._sending:
             self._waiting -= 1
         here = threading.get_ident()
@@ -132,16 +157,8 @@ class _Server:
         leaks = left > 2 * self._threads + _LEFT_MAX or self._coroutines.blocker() == here
         self._send(reply | {"leaks": leaks})
 
-    def _send(self, message: dict[str, Any]) -> None:
-        packed = pack_message(message)
-        try:
-            with self._sending:
-                self._connection.sendall(packed)
-        except OSError:
-            _exit(1)  # the pool is gone
 
-
-def _raised(error: BaseException) -> str:
+def raised(error: BaseException) -> str:
     """The error, and the line of users' code that raised it."""
     try:
         text = f"{error!s:.{_TEXT_MAX}}"

@@ -4,29 +4,33 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from copy import copy
 
 import numpy as np
 import pytest
 from transformers import GPT2LMHeadModel, PreTrainedTokenizerFast
 
+from runtime.generation import rollouts
 from runtime.generation.config import Sampling
 from runtime.generation.engine import GeneratedSequence, GenerationAborted, PolicyNotFinite, PromptTooLong
 from runtime.generation.evaluate import evaluate
 from runtime.generation.on_torch.loop import EngineLoop
-from runtime.generation.rollouts import GroupJob, SampledGroup, make_job, sample_groups
+from runtime.generation.rollouts import GroupJob, OpenEpisode, SampledGroup, make_job, sample_groups
 from runtime.groups import Rollout, RolloutGroup
 from runtime.models.text import TextCodec, make_codec
 from runtime.models.weights import export_weights
-from runtime.tasks.base import Completion, OwnTask, Scored, Task, TaskError, Verdict
+from runtime.tasks.base import Chat, Completion, DataFailure, OwnTask, Scored, Task, TaskError, Verdict
 from runtime.tasks.config import DataConfig
 from runtime.tasks.data import load_task
+from runtime.tasks.environments.host import EnvironmentLost
+from runtime.tasks.environments.interface import Answer, Episode
 from runtime.training.batching import training_sequences
 from runtime.training.config import LossConfig
 from tests.runtime.generation.helpers import END, make_config, make_engine, make_request, plain_logprobs
 
 
 class Guessing(OwnTask):
-    """The environment answers `?` until the policy has spoken three times; the reward is a third a turn."""
+    """Ten prompts; the reward is a third a turn."""
 
     @property
     def num_prompts(self) -> int:
@@ -35,12 +39,40 @@ class Guessing(OwnTask):
     def prompt(self, index: int) -> str:
         return f"{index}:"
 
-    def respond(self, index: int, turns: Sequence[str]) -> str | None:
-        return "?" if len(turns) < 3 else None
-
     def verify(self, index: int, completion: Completion, sibling: int) -> Verdict:
         turns = len(completion.turns)
         return Verdict(reward=turns / 3, correct=turns == 3)
+
+
+class Asking(Episode):
+    """Answers `?` until the policy has spoken three times; the reward is a third a turn."""
+
+    open = 0
+
+    def __init__(self, index: int) -> None:
+        self.prompt: str | Chat = Guessing().prompt(index)
+        self.turns: list[str] = []
+        type(self).open += 1
+
+    def answer(self, turns: Sequence[str]) -> Answer:
+        return "?" if len(turns) < 3 else None
+
+    async def respond(self, turn: str) -> Answer:
+        self.turns.append(turn)
+        return self.answer(self.turns)
+
+    async def verdict(self, completion: Completion) -> Verdict:
+        return Guessing().verify(0, completion, 0)
+
+    async def close(self) -> None:
+        type(self).open -= 1
+
+
+def opens(episode: type[Asking]) -> OpenEpisode:
+    async def open_episode(index: int) -> Episode:
+        return episode(index)
+
+    return open_episode
 
 
 async def rate(groups: Sequence[SampledGroup]) -> Scored:
@@ -69,14 +101,22 @@ def job(task: Task, codec: TextCodec, prompt: int = 0, **options: object) -> Gro
     )
 
 
-async def sampled(model: GPT2LMHeadModel, task: Task, codec: TextCodec, **options: int) -> SampledGroup:
+async def sampled(
+    model: GPT2LMHeadModel, episode: type[Asking] | None, codec: TextCodec, task: Task | None = None, **options: int
+) -> SampledGroup:
     # Half of the alphabet stops, so that most turns finish.
     config = make_config(stop_token_ids=tuple(range(3, 50)), max_prompt_tokens=40)
     async with EngineLoop(make_engine(model, config)) as engine:
         (group,) = sample_groups(
-            engine, task, codec, [job(task, codec)], **{"max_prompt_tokens": 40, "max_turns": 8, **options}
+            engine,
+            codec,
+            [job(task or Guessing(), codec)],
+            open_episode=None if episode is None else opens(episode),
+            **{"max_prompt_tokens": 40, "max_turns": 8, **options},
         )
-        return await group
+        done = await group
+    assert episode is None or episode.open == 0
+    return done
 
 
 def score_group(task: OwnTask, group: SampledGroup) -> RolloutGroup:
@@ -96,7 +136,7 @@ def score_group(task: OwnTask, group: SampledGroup) -> RolloutGroup:
 def test_a_scored_group_has_prompt_mask_logprobs_and_rewards_in_line(model: GPT2LMHeadModel, codec: TextCodec) -> None:
     task = load_task(DataConfig(num_prompts=20, validation_size=0), "training")
     assert isinstance(task, OwnTask)
-    group = asyncio.run(sampled(model, task, codec))
+    group = asyncio.run(sampled(model, None, codec, task))
     scored = score_group(task, group)
     prompt = codec.encode_prompt(task.prompt(0))
     assert (scored.prompt, scored.start_weight, scored.end_weight, len(scored.rollouts)) == (0, 0, 0, 4)
@@ -113,7 +153,7 @@ def test_a_scored_group_has_prompt_mask_logprobs_and_rewards_in_line(model: GPT2
 def test_in_several_turns_only_the_policys_tokens_carry_loss_and_their_logprobs_are_right(
     model: GPT2LMHeadModel, codec: TextCodec
 ) -> None:
-    group = asyncio.run(sampled(model, Guessing(), codec))
+    group = asyncio.run(sampled(model, Asking, codec))
     turns = {len(sample.turns) for sample in group.samples}
     assert 3 in turns
     request = job(Guessing(), codec).request
@@ -131,9 +171,9 @@ def test_in_several_turns_only_the_policys_tokens_carry_loss_and_their_logprobs_
 def test_turns_end_at_their_limit_and_where_the_conversation_grows_too_long(
     model: GPT2LMHeadModel, codec: TextCodec
 ) -> None:
-    one = asyncio.run(sampled(model, Guessing(), codec, max_turns=1))
+    one = asyncio.run(sampled(model, Asking, codec, max_turns=1))
     assert {len(sample.turns) for sample in one.samples} == {1}
-    short = asyncio.run(sampled(model, Guessing(), codec, max_prompt_tokens=3))
+    short = asyncio.run(sampled(model, Asking, codec, max_prompt_tokens=3))
     assert all(len(sample.turns) == 1 for sample in short.samples)
     assert not any(sample.finished for sample in short.samples)
 
@@ -142,18 +182,18 @@ def test_turns_end_at_their_limit_and_where_the_conversation_grows_too_long(
 def test_a_turn_of_the_environment_that_does_not_fit_ends_the_rollout_as_truncated(
     model: GPT2LMHeadModel, codec: TextCodec, overlong_filtering: bool
 ) -> None:
-    class Verbose(Guessing):
-        def respond(self, index: int, turns: Sequence[str]) -> str | None:
+    class Verbose(Asking):
+        def answer(self, turns: Sequence[str]) -> Answer:
             return "?" * (1 if len(turns) < 2 else 500)
 
-    group = asyncio.run(sampled(model, Verbose(), codec))
+    group = asyncio.run(sampled(model, Verbose, codec))
     assert {len(sample.turns) for sample in group.samples} == {2}
     for sample in group.samples:
         assert not sample.finished
         assert len(sample.token_ids) == len(sample.loss_mask) == len(sample.logprobs) <= 40 + 8
         assert sample.loss_mask[-1], "it ends with what the policy sampled"
     sequences = training_sequences(
-        [score_group(Verbose(), group)],
+        [score_group(Guessing(), group)],
         LossConfig(overlong_filtering=overlong_filtering),
         max_total_sequence_length=40 + 8,
         vocabulary=model.config.vocab_size,
@@ -165,27 +205,27 @@ def test_a_turn_of_the_environment_that_does_not_fit_ends_the_rollout_as_truncat
 def test_no_conversation_outgrows_the_longest_prompt_and_a_last_turn(
     model: GPT2LMHeadModel, codec: TextCodec, said: int
 ) -> None:
-    class Talking(Guessing):
-        def respond(self, index: int, turns: Sequence[str]) -> str | None:
+    class Talking(Asking):
+        def answer(self, turns: Sequence[str]) -> Answer:
             return "?" * said
 
-    group = asyncio.run(sampled(model, Talking(), codec))
+    group = asyncio.run(sampled(model, Talking, codec))
     for sample in group.samples:
         assert len(sample.token_ids) <= 40 + 8
-        asked = int((~sample.loss_mask).sum()) - len(job(Talking(), codec).request.prompt_token_ids)
+        asked = int((~sample.loss_mask).sum()) - len(job(Guessing(), codec).request.prompt_token_ids)
         assert asked == said * (len(sample.turns) - 1), "every turn of the environment is whole, and was answered"
 
 
 def test_a_turn_of_the_environment_may_fill_the_prompt_to_its_last_token(
     model: GPT2LMHeadModel, codec: TextCodec
 ) -> None:
-    class Exact(Guessing):
-        def respond(self, index: int, turns: Sequence[str]) -> str | None:
-            opening = len(job(self, codec).request.prompt_token_ids)
+    class Exact(Asking):
+        def answer(self, turns: Sequence[str]) -> Answer:
+            opening = len(job(Guessing(), codec).request.prompt_token_ids)
             answer = len(codec.encode_turn(turns[0])) + 1  # its stop token is not in the text
             return "?" * (40 - opening - answer) if len(turns) == 1 else None
 
-    group = asyncio.run(sampled(model, Exact(), codec))
+    group = asyncio.run(sampled(model, Exact, codec))
     continued = [sample for sample in group.samples if len(sample.turns) == 2]
     assert continued
     for sample in continued:
@@ -193,7 +233,7 @@ def test_a_turn_of_the_environment_may_fill_the_prompt_to_its_last_token(
 
 
 def test_the_same_seed_and_prompt_give_the_same_group(model: GPT2LMHeadModel, codec: TextCodec) -> None:
-    first, again = (asyncio.run(sampled(model, Guessing(), codec)) for _ in range(2))
+    first, again = (asyncio.run(sampled(model, Asking, codec)) for _ in range(2))
     assert [sample.turns for sample in first.samples] == [sample.turns for sample in again.samples]
     assert job(Guessing(), codec, 3).request.seed != job(Guessing(), codec, 13).request.seed
 
@@ -202,7 +242,7 @@ def test_cancelling_a_group_aborts_its_rollouts_and_the_rest_go_on(model: GPT2LM
     async def scenario() -> None:
         async with EngineLoop(make_engine(model)) as engine:
             jobs = [job(Guessing(), codec, prompt) for prompt in range(2)]
-            gone, stays = sample_groups(engine, Guessing(), codec, jobs, max_prompt_tokens=16)
+            gone, stays = sample_groups(engine, codec, jobs, max_prompt_tokens=16, open_episode=opens(Asking))
             await asyncio.sleep(0)
             gone.cancel()
             assert len((await stays).samples) == 4
@@ -213,22 +253,90 @@ def test_cancelling_a_group_aborts_its_rollouts_and_the_rest_go_on(model: GPT2LM
     asyncio.run(scenario())
 
 
-def test_an_environment_that_fails_leaves_no_rollout_behind(model: GPT2LMHeadModel, codec: TextCodec) -> None:
-    class Broken(Guessing):
-        def respond(self, index: int, turns: Sequence[str]) -> str | None:
+def test_an_environment_that_fails_costs_its_rollout_and_leaves_none_behind(
+    model: GPT2LMHeadModel, codec: TextCodec
+) -> None:
+    class Broken(Asking):
+        def answer(self, turns: Sequence[str]) -> Answer:
             if len(turns) == 2:
-                raise RuntimeError("the tool is gone")
-            return super().respond(index, turns)
+                raise DataFailure("the tool is gone")
+            return super().answer(turns)
 
-    async def scenario() -> None:
-        config = make_config(stop_token_ids=tuple(range(3, 50)), max_prompt_tokens=40)
-        async with EngineLoop(make_engine(model, config)) as engine:
-            (group,) = sample_groups(engine, Broken(), codec, [job(Broken(), codec)], max_prompt_tokens=40, max_turns=8)
-            with pytest.raises(RuntimeError, match="the tool is gone"):
-                await group
-            assert engine.health().active_sequences == engine.health().waiting_groups == 0
+    group = asyncio.run(sampled(model, Broken, codec))
+    for sample in group.samples:
+        assert (sample.rated == "the tool is gone") is (len(sample.turns) == 2)
 
-    asyncio.run(scenario())
+    class Shut(Asking):
+        def __init__(self, index: int) -> None:
+            if self.open == 2:
+                raise DataFailure("only two seats")
+            super().__init__(index)
+
+    shut = asyncio.run(sampled(model, Shut, codec))
+    assert [sample.rated for sample in shut.samples] == ["only two seats"] * 4
+
+    class Arbitrary(Asking):
+        def __init__(self, index: int) -> None:
+            super().__init__(self.open)
+
+    other = asyncio.run(sampled(model, Arbitrary, codec))
+    assert "derive the prompt from split, seed and index alone" in str(other.samples[0].rated)
+
+
+@pytest.mark.parametrize("tries", [1, 3])
+def test_a_lost_environment_is_tried_again_as_often_as_asked(
+    model: GPT2LMHeadModel, codec: TextCodec, tries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rollouts, "LOST_BACKOFF_S", 0.01)
+    opened: list[int] = []
+
+    class Lost(Asking):
+        def __init__(self, index: int) -> None:
+            super().__init__(index)
+            opened.append(index)
+
+        def answer(self, turns: Sequence[str]) -> Answer:
+            if len(opened) <= 8:
+                raise EnvironmentLost("its process is gone")
+            return super().answer(turns)
+
+    if tries == 1:
+        with pytest.raises(EnvironmentLost):
+            asyncio.run(sampled(model, Lost, codec, tries=tries))
+    else:
+        asyncio.run(sampled(model, Lost, codec, tries=tries))
+    assert Lost.open == 0
+    assert len(opened) == 4 * tries
+
+
+def test_a_prompt_of_messages_and_answers_of_messages_go_through_the_chat_template(
+    model: GPT2LMHeadModel, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    chatty = copy(tokenizer)
+    chatty.chat_template = (
+        "{% for message in messages %}{{ (message.role[0] | upper) + message.content + '/' }}{% endfor %}"
+        "{% if add_generation_prompt %}a{% endif %}"
+    )
+
+    class Chatty(Asking):
+        def __init__(self, index: int) -> None:
+            super().__init__(index)
+            self.prompt = Chat(({"role": "user", "content": "hi"},))
+
+        def answer(self, turns: Sequence[str]) -> Answer:
+            return [{"role": "tool", "content": "42"}] if len(turns) == 1 else None
+
+    class Odd(Chatty):
+        def answer(self, turns: Sequence[str]) -> Answer:
+            return [{"role": "tool", "content": ["no text"]}]
+
+    codec = TextCodec(chatty)
+    group = asyncio.run(sampled(model, Chatty, codec))
+    for sample in group.samples:
+        said = codec.decode(sample.token_ids[~sample.loss_mask])
+        assert said == ("Uhi/aT42/a" if len(sample.turns) == 2 else "Uhi/a")
+    odd = asyncio.run(sampled(model, Odd, codec))
+    assert any("the chat template does not take" in str(sample.rated) for sample in odd.samples)
 
 
 def test_whoever_awaits_an_aborted_or_failed_request_is_told(model: GPT2LMHeadModel) -> None:

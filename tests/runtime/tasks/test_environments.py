@@ -1,0 +1,265 @@
+"""Environments may do anything: each fault costs its own rollout, and the state of each is its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runtime.tasks.base import Completion, TaskError, Verdict
+from runtime.tasks.config import CustomTaskConfig, DataConfig
+from runtime.tasks.data import load_task
+from runtime.tasks.environments import host as hosts
+from runtime.tasks.environments.code import EnvironmentCode
+from runtime.tasks.environments.host import EnvironmentLost
+from runtime.tasks.environments.pool import EnvironmentFault, EnvironmentPool, HostedEpisode, TurnTooLong
+from runtime.tasks.environments.task import try_environment
+
+USERS = Path(__file__).parents[2] / "users"
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.syspath_prepend(USERS)
+    monkeypatch.setattr(hosts, "DEAF_S", 1.5)
+    yield
+    until_s = time.monotonic() + 30
+    while _left() and time.monotonic() < until_s:
+        time.sleep(0.05)
+    assert _left() == []
+
+
+def _left() -> list[str]:
+    """Environment processes of these tests."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                command = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if b"runtime.tasks.environments.program" in command and f"{USERS}'".encode() in command:
+                found.append(entry.name)
+    return found
+
+
+def code(target: str = "wild_environments:Deeds", **options: Any) -> EnvironmentCode:
+    return EnvironmentCode(target, json.dumps(options), seed=5, held_out=True)
+
+
+def within(
+    scenario: Callable[[EnvironmentPool], Awaitable[Any]],
+    *,
+    processes: int = 1,
+    timeout_s: float = 20.0,
+    target: str = "wild_environments:Deeds",
+    **options: Any,
+) -> Any:
+    async def run() -> Any:
+        pool = EnvironmentPool(code(target, **options), processes, timeout_s, max_prompt_tokens=100)
+        try:
+            return await scenario(pool)
+        finally:
+            await pool.close()
+
+    return asyncio.run(asyncio.wait_for(run(), timeout=120))
+
+
+def completion(*turns: str) -> Completion:
+    return Completion(turns, tokens=1, finish_reason="stop")
+
+
+def test_episodes_keep_their_own_state_and_thread_and_share_processes() -> None:
+    async def scenario(pool: EnvironmentPool) -> None:
+        episodes = [await pool.open("training", index) for index in range(6)]
+        held_out = await pool.open("validation", 3)
+        assert [episode.prompt for episode in episodes] == [f"training 5 {index}" for index in range(6)]
+        assert held_out.prompt == "validation 5 3"
+        assert await episodes[1].respond("hello") == "hello again"
+        places = [str(await episode.respond("where")).split() for episode in episodes]
+        assert len({process for process, _ in places}) == 2
+        assert len({(process, thread) for process, thread in places}) == 6
+        assert await episodes[1].respond("where") == " ".join(places[1])
+        turns = [(await episode.verdict(completion("where"))).reward for episode in episodes]
+        assert turns == [-1.0, -3.0, -1.0, -1.0, -1.0, -1.0]
+        assert await episodes[0].respond("messages") == [{"role": "tool", "content": "42"}]
+        assert await episodes[0].respond("ends") is None
+
+    within(scenario, processes=2)
+
+
+FAULTS = {
+    "exits": "called os._exit (",
+    "is-killed": "had its process killed by SIGKILL",
+    "segfaults": "crashed: Segmentation fault (",
+    "raises": "raised ValueError: no such tool (",
+    "sys.exit": "raised SystemExit: bye (",
+    "number": "returned 7; return a text, a list of messages, or None",
+    "not-json": "returned what JSON cannot hold",
+    "no-role": "returned the message {'content': 'a'}",
+}
+
+
+@pytest.mark.parametrize("deed", FAULTS)
+def test_a_fault_names_the_item_the_turn_and_the_line(deed: str) -> None:
+    async def scenario(pool: EnvironmentPool) -> str:
+        episode = await pool.open("training", 2)
+        with pytest.raises(EnvironmentFault) as raised:
+            await episode.respond(deed)
+        assert await (await pool.open("training", 2)).respond("a") == "a again", "the next finds a process"
+        return str(raised.value)
+
+    said = within(scenario)
+    assert said.startswith(
+        f"environment 'wild_environments:Deeds', item 2 of training ('training 5 2'): respond to the turn '{deed}' "
+    )
+    assert FAULTS[deed] in said
+    if FAULTS[deed].endswith("("):
+        assert "wild_environments.py:" in said
+
+
+def test_what_ends_a_process_costs_its_own_episode_and_the_others_are_lost_through_no_fault_of_theirs() -> None:
+    async def scenario(pool: EnvironmentPool) -> None:
+        guilty, idle, busy = [await pool.open("training", index) for index in range(3)]
+        napping = asyncio.create_task(busy.respond("naps"))
+        await asyncio.sleep(0.3)
+        with pytest.raises(EnvironmentFault, match=r"called os\._exit"):
+            await guilty.respond("exits")
+        with pytest.raises(EnvironmentLost, match="another rollout"):
+            await napping
+        with pytest.raises(EnvironmentLost, match="another rollout"):
+            await idle.respond("hello")
+
+    within(scenario)
+
+
+def test_a_tool_that_sleeps_costs_its_own_episode_alone_and_no_other_waits_for_it() -> None:
+    async def scenario(pool: EnvironmentPool) -> None:
+        slow, asleep, other = [await pool.open("training", index) for index in range(3)]
+        blocked = asyncio.create_task(slow.respond("blocks"))
+        waiting = asyncio.create_task(asleep.respond("waits"))
+        await asyncio.sleep(0.2)
+        began = time.monotonic()
+        for _ in range(50):
+            assert await other.respond("a") == "a again"
+        assert time.monotonic() - began < 2
+        for late in (blocked, waiting):
+            with pytest.raises(EnvironmentFault, match=r"within data.task.timeout_s = 3 s \(.*:\d+ in "):
+                await late
+        assert await other.respond("a") == "a again", "it goes on in the process that takes no more episodes"
+        new = await pool.open("training", 4)
+        assert (await new.respond("where")) != (await other.respond("where"))
+
+    within(scenario, timeout_s=3.0)
+
+
+def test_what_keeps_the_interpreter_to_itself_is_found_and_the_rest_are_lost() -> None:
+    async def scenario(pool: EnvironmentPool) -> None:
+        guilty, other = [await pool.open("training", index) for index in range(2)]
+        hog = asyncio.create_task(guilty.respond("regex"))
+        await asyncio.sleep(0.3)
+        late = asyncio.create_task(other.respond("a"))
+        with pytest.raises(EnvironmentFault, match=r"kept the interpreter from all others for \d+ s \(.*\.py:\d+ in"):
+            await hog
+        with pytest.raises(EnvironmentLost, match="another rollout kept its process busy"):
+            await late
+
+    within(scenario)
+
+
+def test_an_aborted_episode_is_cancelled_and_closed(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+
+    async def scenario(pool: EnvironmentPool) -> None:
+        episode = await pool.open("training", 0)
+        waiting = asyncio.create_task(episode.respond("waits"))
+        await asyncio.sleep(0.2)
+        waiting.cancel()
+        await episode.close()
+        other = await pool.open("training", 1)
+        for _ in range(100):
+            await asyncio.sleep(0.02)
+            if closed.exists():
+                break
+        assert closed.read_text() == "closed\n"
+        assert await other.respond("a") == "a again"
+
+    within(scenario, closed=str(closed))
+
+
+@pytest.mark.parametrize("deed", ["says-much", "says-many"])
+def test_an_answer_that_cannot_fit_is_not_even_sent(deed: str) -> None:
+    async def scenario(pool: EnvironmentPool) -> None:
+        with pytest.raises(TurnTooLong):
+            await (await pool.open("training", 0)).respond(deed)
+
+    within(scenario)
+
+
+@pytest.mark.parametrize(
+    ("said", "wrong"),
+    [
+        ("nan", "returned the reward nan; return finite numbers"),
+        ("float", "returned 1.0; return a Verdict"),
+        ("parts", r"has the parts \['other'\], and those before \[\]"),
+    ],
+)
+def test_a_verdict_is_checked(said: str, wrong: str) -> None:
+    async def scenario(pool: EnvironmentPool) -> None:
+        episode: HostedEpisode = await pool.open("training", 0)
+        assert await episode.verdict(completion("fine")) == Verdict(-0.0, correct=False)
+        with pytest.raises(EnvironmentFault, match=wrong):
+            await episode.verdict(completion(said))
+
+    within(scenario)
+
+
+def test_what_is_printed_is_told_once() -> None:
+    async def scenario(pool: EnvironmentPool) -> None:
+        assert await (await pool.open("training", 0)).respond("prints") == "printed"
+        told = pool.take_printed()
+        assert told is not None
+        assert "Deeds' prints: 'xxx" in told
+        assert pool.take_printed() is None
+
+    within(scenario)
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "wrong"),
+    [
+        ("wild_environments", {}, "write it as module:Class"),
+        ("no_such_module:A", {}, "importing no_such_module failed"),
+        ("wild_environments:Doing", {}, "of these wild_environments has Deeds, Unmade"),
+        ("wild_environments:Unmade", {}, "raised TypeError: Can't instantiate"),
+        ("wild_environments:Deeds", {"unknown": 1}, "raised TypeError: .*unexpected keyword argument 'unknown'"),
+        ("wild_environments:Deeds", {"made": "exits"}, r"while it was made, it called os._exit \(.*\.py:"),
+        ("wild_environments:Deeds", {"opening": "raises"}, r"open raised ValueError: no such tool \(.*\.py:"),
+        ("wild_environments:Deeds", {"items": 0}, "num_items of training is 0"),
+        ("wild_environments:Deeds", {"items": 10}, "has 10 items, and data.num_prompts asks for the first 30"),
+    ],
+)
+def test_an_environment_that_cannot_run_is_refused_before_the_run(target: str, options: Any, wrong: str) -> None:
+    task = CustomTaskConfig(target=target, options=options, timeout_s=20)
+    data = DataConfig(task=task, num_prompts=30, validation_size=4)
+
+    def check() -> None:
+        assert load_task(data, "training").num_prompts == 30
+        if problem := try_environment(task, data, lambda text: None):
+            raise TaskError(problem)
+
+    with pytest.raises(TaskError, match=wrong):
+        check()
+
+
+@pytest.mark.parametrize(("items", "training", "held_out"), [(None, 65_536, 8), (5, 5, 5), (50, 50, 8)])
+def test_items_are_those_that_the_environment_has(items: int | None, training: int, held_out: int) -> None:
+    task = CustomTaskConfig(target="wild_environments:Deeds", options={"items": items})
+    data = DataConfig(task=task, validation_size=8)
+    assert load_task(data, "training").num_prompts == training
+    assert load_task(data, "validation").num_prompts == held_out
