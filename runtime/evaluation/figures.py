@@ -72,7 +72,7 @@ class Figures:
         }
 
     def metrics(self) -> dict[str, Any]:
-        """The line of metrics.jsonl, without step and time."""
+        """The line of metrics.jsonl, without step and time; names as in the lines of steps."""
         return {
             "accuracy": self.accuracy.value,
             "accuracy_low": self.accuracy.low,
@@ -80,11 +80,11 @@ class Figures:
             "mean_reward": self.reward.value,
             "rollouts": self.rollouts,
             "without_verdict": self.failures,
-            "completion_tokens_mean": self.tokens.value,
-            "completion_tokens_max": self.tokens_max,
-            "completion_tokens_if_correct": self.tokens_if_correct,
-            "completion_tokens_if_wrong": self.tokens_if_wrong,
-            "truncated_share": self.truncated.value,
+            "completion_length_mean": self.tokens.value,
+            "completion_length_max": self.tokens_max,
+            "completion_length_correct": self.tokens_if_correct,
+            "completion_length_wrong": self.tokens_if_wrong,
+            "truncated_fraction": self.truncated.value,
             "pass_at_k": {str(k): estimate.value for k, estimate in self.pass_at_k.items()},
             "reward_parts": {name: estimate.value for name, estimate in self.parts.items()},
         }

@@ -52,7 +52,7 @@ class RatedByFunctions(Strict):
     rewards: tuple[RewardConfig, ...] = Field(
         default=(),
         strict=False,
-        description="Several verifiers, whose weighted sum is the reward; in place of verifier.",
+        description="A list of verifiers, whose weighted sum is the reward; in place of verifier.",
     )
     correct_at: float = Field(default=1.0, description="Lowest reward that counts as correct.")
     correct_from: str | None = Field(

@@ -85,6 +85,8 @@ class Handle:
     blocked_since_s: float = 0.0
     memory_mib: float = 0.0
     """Memory that it used when last looked at."""
+    loaded_mib: float = 0.0
+    """Memory that it used when the judge was open."""
     retiring: bool = False
     """It gets no more cases, and ends after its last."""
     killed: bool = False

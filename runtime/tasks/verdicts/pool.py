@@ -106,9 +106,7 @@ class VerdictPool:
             case {"opening": thread}:
                 handle.opening_thread = thread
             case {"opened": True}:
-                handle.opened = True
-                self._failed_starts = 0
-                self._place()
+                self._opened(handle)
             case {"refused": str(why)}:
                 handle.refused = why
             case {"began": number, "thread": thread, "tid": tid} if number in handle.asked:
@@ -128,6 +126,16 @@ class VerdictPool:
                 handle.retiring |= leaks
                 self._leave_if_done(handle)
                 self._place()
+
+    def _opened(self, handle: Handle) -> None:
+        handle.memory_mib = handle.loaded_mib = used_mib(handle.process.pid)
+        if handle.loaded_mib > (most := self._size.memory_mib):
+            self._kill(handle)
+            uses = f"once loaded it uses {handle.loaded_mib:.0f} MiB of memory"
+            self._not_opened(f"{self._judge.name}: {uses}, more than cluster.reward_memory_mib = {most}", certain=True)
+        else:
+            handle.opened, self._failed_starts = True, 0
+            self._place()
 
     def ended(self, handle: Handle) -> None:
         if handle in self._handles or handle in self._draining:
@@ -283,25 +291,23 @@ class VerdictPool:
         )
 
     def _part(self, handle: Handle, guilty: list[Asked], begun: list[Asked]) -> None:
-        """Retry all cases of a process elsewhere: those that keep others waiting alone, or half as many together."""
-        for asked in guilty:
-            asked.company = 1
-        if not guilty:
-            _halve(begun)
+        """Retry all cases of a process elsewhere: the guilty alone. If nothing says who is, half as many together."""
+        for asked in guilty or begun:
+            asked.company = 1 if guilty else max(1, len(begun) // 2)
         self._replace(handle)
 
     async def _free_memory(self, handle: Handle, begun: list[Asked]) -> None:
-        """A process uses too much. A verdict is at fault if it was alone there, and found at most half of it used."""
+        """A process uses too much. A verdict is at fault if it was alone there, and took most of what was left."""
         most_mib = self._size.memory_mib
-        if len(begun) == 1 and begun[0].memory_mib < most_mib / 2:
+        if len(begun) == 1 and begun[0].memory_mib < (handle.loaded_mib + most_mib) / 2:
             (asked,) = begun
             place = place_of(await handle.dump(), asked.thread or 0)
             if handle.asked.pop(asked.number, None) is not None:
                 happened = f"had its process use more than cluster.reward_memory_mib = {most_mib} MiB of memory{place}"
                 asked.give(VerdictFault(happened, "let it use less memory, or raise cluster.reward_memory_mib"))
+            self._replace(handle)
         else:
-            _halve(begun)
-        self._replace(handle)
+            self._part(handle, [], begun)
 
     def _use_main_threads(self, asked: Asked) -> None:
         """A verdict has set a signal handler, which needs the main thread: from now on a process has one verdict."""
@@ -345,9 +351,7 @@ class VerdictPool:
             del handle.asked[asked.number]
             did = how if culprit is None else culprit.did
             asked.give(VerdictFault(did, "make the verifier return for any completion"))
-        if not guilty:
-            _halve(begun)
-        self._replace(handle)
+        self._part(handle, guilty, begun)
 
     async def _give_up_opening(self, handle: Handle) -> None:
         handle.retiring = True
@@ -385,9 +389,3 @@ class VerdictPool:
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
-
-
-def _halve(suspects: list[Asked]) -> None:
-    """No evidence names the case at fault: retry with half as many together."""
-    for asked in suspects:
-        asked.company = max(1, len(suspects) // 2)

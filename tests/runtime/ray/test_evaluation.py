@@ -54,7 +54,7 @@ def test_the_final_model_and_a_checkpoint_have_the_accuracy_that_the_run_has_pri
     assert final["accuracy"]["value"] == outcome.accuracy_after
     assert final["accuracy"]["low"] < outcome.accuracy_after < final["accuracy"]["high"]
     assert final["reward"]["value"] == pytest.approx(records[-1]["mean_reward"])
-    assert final["completion_tokens"]["mean"]["value"] == pytest.approx(records[-1]["completion_tokens_mean"])
+    assert final["completion_tokens"]["mean"]["value"] == pytest.approx(records[-1]["completion_length_mean"])
     assert evaluated(str(tmp_path))["validation"]["accuracy"] == final["accuracy"]
     at_four = evaluated(str(tmp_path), "--step", "4")["validation"]
     assert at_four["accuracy"]["value"] == records[1]["accuracy"]

@@ -230,6 +230,20 @@ def test_a_verdict_that_grows_without_end_is_found_and_the_others_are_made_elsew
     assert answers == [HALF] * 5
 
 
+def test_a_module_that_needs_more_memory_than_there_is_for_it_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "large_verifiers.py").write_text(
+        "import numpy\nkept = numpy.ones(700 << 17)\ndef verify(c, a): return 1.0\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    for answer in rated(["good"] * 3, target="large_verifiers:verify", memory_mib=512):
+        assert isinstance(answer, VerdictFault)
+        assert "verifier 'large_verifiers:verify': once loaded it uses 7" in answer.happened
+        assert "MiB of memory, more than cluster.reward_memory_mib = 512" in answer.happened
+    assert rated(["good"] * 3, target="large_verifiers:verify", memory_mib=1024) == [GOOD] * 3
+
+
 def test_coroutines_wait_together_in_one_loop() -> None:
     began_s = time.monotonic()
     answers = rated(["waits"] * 100, processes=1, threads=100, target="hostile_verifiers:asynchronous")
