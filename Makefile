@@ -10,7 +10,7 @@ setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train,data,dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train,dev]'
 	touch $(STAMP)
 
 train: $(STAMP) ## train a tiny model for real on two CPU cores; TRAIN_ARGS go to `evenstep train`

@@ -43,6 +43,7 @@ from fsm.events import (
 from fsm.state import is_over
 from runtime.report.collect import collect
 from runtime.report.page import page_of, verdict_of
+from runtime.report.samples import samples_beside
 from runtime.settings import Settings, load_settings
 from runtime.trace import writer
 from runtime.trace.files import make_header
@@ -152,7 +153,7 @@ def make(trace: Path, output: Path) -> None:
     opened = open_trace(trace)
     told = collect(opened)
     collected_s = time.process_time() - began_s
-    page = page_of(told, verdict_of(opened, outlook))
+    page = page_of(told, verdict_of(opened, outlook), samples_beside(opened.path))
     output.write_text(page, encoding="ascii")
     made_s = time.process_time() - began_s
     print(

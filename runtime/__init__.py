@@ -12,6 +12,7 @@ Each part imports only those above it:
     metrics      counted, written, drawn
     migrate      configurations of NeMo-RL, TRL and verl as one of evenstep
     trace        what the core was told and did: written, read, replayed
+    samples      what the policy said: taken, written, read, chosen, printed
     settings     the configuration of a run
     output       the directory of a run, from its start to its summary
     checkpoints  what is saved, what it belongs to, and how a run resumes from it

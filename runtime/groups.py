@@ -13,6 +13,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from runtime.files import Json
 from runtime.tasks.base import Rated, Verdict
 
 KINDS_KEPT = 16
@@ -119,6 +120,8 @@ class GroupReceipt:
     """Seconds that scoring took."""
     parts: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """The parts of each reward, by name (`Verdict.parts`); 0 where a verdict lacks one."""
+    samples: tuple[Json, ...] = ()
+    """What some of its rollouts said: lines of samples.jsonl as far as they are known (`runtime.samples`)."""
 
     @property
     def zero_variance(self) -> bool:

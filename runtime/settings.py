@@ -25,6 +25,7 @@ from runtime.files import refuse_not_plain
 from runtime.generation.config import GenerationConfig, VllmEngineConfig
 from runtime.migrate.hints import foreign_keys
 from runtime.models.config import TinyModelConfig, WarmupConfig
+from runtime.samples.config import SamplesConfig
 from runtime.tasks.config import DataConfig
 from runtime.trace.writer import TraceConfig
 from runtime.training.config import LossConfig, OptimizerConfig, PolicyConfig
@@ -220,6 +221,7 @@ class Settings(RunConfig):
     data_plane: DataPlaneConfig = Field(default=ObjectStorePlaneConfig(), description="How the trainer gets groups.")
     checkpointing: CheckpointingConfig = Field(default=CheckpointingConfig(), description="Checkpoints.")
     logger: LoggerConfig = Field(default=LoggerConfig(), description="Metrics and plot.")
+    samples: SamplesConfig = Field(default=SamplesConfig(), description="What is kept of the policy's words.")
     trace: TraceConfig = Field(default=TraceConfig(), description="The trace: the core's events and transitions.")
 
     @model_validator(mode="before")
@@ -246,11 +248,8 @@ def load_settings(path: Path | None, overrides: Sequence[str] = (), refusals: Re
     for override in overrides:
         _apply_override(document, override)
     settings = parse_config(document, model=Settings)
-    refused = [
-        problem
-        for refusal in (REFUSED_ACROSS_BLOCKS if refusals is None else refusals)
-        for problem in refusal(settings)
-    ]
+    asked = REFUSED_ACROSS_BLOCKS if refusals is None else refusals
+    refused = [problem for refusal in asked for problem in refusal(settings)]
     if refused:
         raise ConfigError("configuration refused: " + "; ".join(refused))
     return settings

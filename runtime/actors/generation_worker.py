@@ -12,6 +12,7 @@ import asyncio
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from itertools import count, cycle
 from pathlib import Path
@@ -257,9 +258,11 @@ class GenerationWorker:
                 answers.append(AttemptFailed(order.attempt, FailureKind.DATA, _why_no_verdict(siblings), scored.notice))
                 continue
             receipt = self._receipt(order, group, verdicts, generation_s, reward_s)
-            receipts.append((order, receipt))
+            rated_group = _group(group, receipt)
+            samples = self._host.samples.take(group, rated_group, verdicts)
+            receipts.append((order, replace(receipt, samples=samples)))
             if not self._filters(receipt):
-                groups.append(_group(group, receipt))
+                groups.append(rated_group)
         rows = iter(await self._plane.put(groups) if groups else [])
         busy_s = self._host.busy_s
         for order, receipt in receipts:

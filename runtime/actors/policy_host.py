@@ -28,6 +28,7 @@ from runtime.generation.evaluate import RateGroups
 from runtime.generation.rollouts import GroupJob, SampledGroup, make_job, sample_groups
 from runtime.groups import Evaluation
 from runtime.models.text import TextCodec, make_codec, model_stop_tokens
+from runtime.samples.taking import SampleTaker
 from runtime.settings import Settings
 from runtime.tasks.base import DataFailure
 from runtime.tasks.data import Stream, item_at, load_task
@@ -79,6 +80,9 @@ class PolicyHost:
         )
         self.version = -1
         """The loaded version; -1 before the first."""
+        self.samples = SampleTaker(
+            settings.samples, settings.loss_fn, settings.grpo.num_prompts_per_step, self._task, codec
+        )
 
     @classmethod
     async def open(

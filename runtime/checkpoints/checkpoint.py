@@ -207,6 +207,22 @@ def load(path: Path, *, hashed: bool = True) -> Checkpoint:
         ) from error
 
 
+def verified_policy(path: Path) -> Path:
+    """The trainer's folder of a checkpoint, after its configuration and weights were compared with their checksums.
+
+    Raises CheckpointTorn, or CheckpointRefused for another format.
+    """
+    manifest = _read_manifest(path)
+    for name in (f"{TRAINER}/config.json", f"{TRAINER}/model.safetensors"):
+        try:
+            matches = sha256_of(path / name) == manifest["files"][name]["sha256"]
+        except (OSError, LookupError, TypeError) as error:
+            raise CheckpointTorn(path, f"{name} cannot be read ({type(error).__name__}: {error})") from error
+        if not matches:
+            raise CheckpointTorn(path, f"{name} does not match its checksum")
+    return path / TRAINER
+
+
 def looks_whole(path: Path) -> bool:
     """All files are there with their sizes; their contents are not read."""
     try:

@@ -17,9 +17,11 @@ from runtime.cli.config import config_command
 from runtime.cli.diagram import diagram
 from runtime.cli.evaluate import eval_command
 from runtime.cli.explain import explain_command, status_command
+from runtime.cli.kept.export import export_app
+from runtime.cli.kept.samples import samples_command
 from runtime.cli.migrate import migrate
 from runtime.cli.replay import replay_command
-from runtime.cli.report import export_command, report_command
+from runtime.cli.report import report_command
 from runtime.cli.scenario import scenario_app
 from runtime.cli.trace import trace
 from runtime.cli.train import TrainCommand, train
@@ -63,5 +65,6 @@ app.command("trace")(trace)
 app.command("replay")(replay_command)
 app.command("explain")(explain_command)
 app.command("report")(report_command)
-app.command("export")(export_command)
+app.command("samples")(samples_command)
+app.add_typer(export_app, name="export")
 app.command("status")(status_command)

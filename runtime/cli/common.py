@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from fsm.errors import ConfigError
 from runtime.explain.live import NotReachable
 from runtime.files import aside_of, replacing
+from runtime.samples.file import SamplesUnreadable
 from runtime.trace.choose import head_of
 from runtime.trace.files import TraceUnreadable
 from runtime.trace.reader import TraceFile
@@ -24,6 +25,8 @@ from runtime.trace.show import printable_lines
 
 UNREADABLE, WRONG_USE = 1, 2
 """Exit codes."""
+CANT_READ = (TraceUnreadable, SamplesUnreadable, ConfigError, NotReachable)
+"""Errors of what a command reads."""
 TraceArgument = Annotated[
     Path, typer.Argument(help="The trace.jsonl of a run, or the run's directory (its newest trace).", metavar="FILE")
 ]
@@ -46,7 +49,7 @@ def errors_as_exit_codes(command: str) -> Iterator[None]:
     """Print what keeps a command from reading (exit code 1) or what is wrong with its arguments or output (2)."""
     try:
         yield
-    except (TraceUnreadable, ConfigError, NotReachable, OutputRefused, NotInTrace, WrongUse) as error:
+    except (*CANT_READ, OutputRefused, NotInTrace, WrongUse) as error:
         typer.echo(f"evenstep {command}: {printable_lines(str(error))}", err=True)
         wrong_use = isinstance(error, OutputRefused | NotInTrace | WrongUse)
         raise typer.Exit(WRONG_USE if wrong_use else UNREADABLE) from None

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fsm.errors import EvenstepError, Stalled
-from runtime.control.ending import End, RunInterrupted, ended_by, outcome_of, save_at_end
+from runtime.control.ending import End, RunInterrupted, ended_by, outcome_of, save_at_end, write_final_card
 from runtime.control.failures import InterruptedAtStart
 from runtime.control.messages import STEP_SHARE, Ending, Message, Notice, Outcome, RunPlan
 from runtime.control.pumps.clock import watch
@@ -158,8 +158,10 @@ class Controller:
         saving()
         run.recorder.finish()
         await save_at_end(run, end, self._plan.output, self._plan.settings, saving)
+        await write_final_card(run, self._plan)
         if end.status == "completed":
             end = await ended_by(self._validate_again(run), run.control)
+            await write_final_card(run, self._plan)  # again, with the accuracy
         if end.status == "completed" and run.outcome.lost:
             end = End("failed", EvenstepError(run.outcome.lost[0]))
         outcome = outcome_of(run, end)

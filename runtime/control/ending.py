@@ -19,8 +19,10 @@ from fsm.snapshot import Json
 from runtime.checkpoints.checkpoint import CHECKPOINTS
 from runtime.control.event_loop import Control
 from runtime.control.failures import InterruptedAtStart, failure_of
-from runtime.control.messages import SAVING_SHARE, Outcome
+from runtime.control.messages import SAVING_SHARE, Outcome, RunPlan
 from runtime.control.starting import BegunRun
+from runtime.files import FileNotWritten
+from runtime.output.card import write_card
 from runtime.output.directory import FINAL_MODEL
 from runtime.output.summary import closed_steps
 from runtime.settings import Settings
@@ -96,6 +98,17 @@ async def save_at_end(run: BegunRun, end: End, output: Path, settings: Settings,
         outcome.model = await while_it_grows(run.trainer.save_model(target), target.parent, still_s, saving)
     except Exception as error:
         outcome.lost += (f"the model was not saved: {failure_of(error).says}",)
+
+
+async def write_final_card(run: BegunRun, plan: RunPlan) -> None:
+    """Write the card of the model that was saved, if one was. A disk that refuses it is reported, and costs no more."""
+    if run.outcome.model is None:
+        return
+    try:
+        step = run.control.core.state.trainer.version
+        await asyncio.to_thread(write_card, run.outcome.model, plan.output, plan.settings, step)
+    except FileNotWritten as error:
+        run.recorder.not_written(error)
 
 
 def _wants_checkpoint(run: BegunRun, end: End) -> bool:

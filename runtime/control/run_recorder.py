@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fsm.core import AppliedEvent, Core
@@ -19,6 +19,7 @@ from runtime.files import FileNotWritten, Json, writing
 from runtime.groups import Evaluation, GroupReceipt
 from runtime.metrics.accumulator import StepMeter
 from runtime.metrics.writers import Kind, MetricsWriter
+from runtime.samples.book import SampleBook
 from runtime.trace import notes
 from runtime.trace.writer import Trace
 from runtime.training.step_metrics import NOTHING_TRAINED_REMEDY, StepMetrics
@@ -29,14 +30,23 @@ class RunRecorder:
     method blocks. `core` is set right after construction.
     """
 
-    def __init__(self, meter: StepMeter, writers: Sequence[MetricsWriter], trace: Trace, send: Listener) -> None:
+    def __init__(
+        self,
+        meter: StepMeter,
+        writers: Sequence[MetricsWriter],
+        trace: Trace,
+        send: Listener,
+        samples: SampleBook | None = None,
+    ) -> None:
+        """samples: None keeps none."""
         self._meter = meter
+        self._samples = samples or SampleBook(0)
         self._unmetered: list[tuple[AppliedEvent, State, float]] = []
         """Transitions that the meter has not seen yet, with the state after each and the time."""
         self._writers = writers
         self._trace = trace
-        self._refused: list[MetricsWriter] = []
-        """Writers whose last record the disk refused."""
+        self._refused: list[tuple[MetricsWriter, str]] = []
+        """Writers whose last metrics or samples the disk refused, and which of the two."""
         self._dumped: State | None = None
         """The state when the trace's memory was last dumped for a stall: a stall is dumped once."""
         self._send = send
@@ -63,6 +73,7 @@ class RunRecorder:
         """The meter, brought up to date. Metering waits until here so that it is not counted as the core's cost."""
         for transition, state, now_s in self._unmetered:
             self._meter.observe(transition, state, now_s)
+            self._samples.observe(transition, state.trainer.version)
         self._unmetered.clear()
         return self._meter
 
@@ -74,6 +85,7 @@ class RunRecorder:
         """The core has just taken the group."""
         self._progress_s = time.monotonic()
         self._catch_up().receive(receipt)
+        self._samples.receive(receipt)
         self._trace.note(notes.note_of_receipt(receipt))
 
     def note(self, note: notes.Note) -> None:
@@ -125,19 +137,25 @@ class RunRecorder:
             self._send(StepDone(line))
             self._last_step = line
             self._trace.note(record)
+        if lines := self._samples.take():
+            step = lines[-1]["step"]
+            self._to_writers("samples", lambda writer: writer.show_samples(step, lines))
 
     def _write(self, kind: Kind, line: Json) -> None:
-        """Write to every writer. A disk that refuses metrics is reported once, and stops nothing."""
+        self._to_writers("metrics", lambda writer: writer.write(kind, line))
+
+    def _to_writers(self, what: str, write: Callable[[MetricsWriter], None]) -> None:
+        """Write to every writer. A disk that refuses metrics or samples is reported once, and stops nothing."""
         for writer in self._writers:
             try:
-                writer.write(kind, line)
+                write(writer)
             except FileNotWritten as error:
-                if writer not in self._refused:
-                    self._refused.append(writer)
+                if (writer, what) not in self._refused:
+                    self._refused.append((writer, what))
                     self.not_written(error)
             else:
-                if writer in self._refused:
-                    self._refused.remove(writer)
+                if (writer, what) in self._refused:
+                    self._refused.remove((writer, what))
 
     def not_written(self, error: FileNotWritten) -> None:
         """The disk refused a file that the run does not depend on."""
@@ -147,6 +165,7 @@ class RunRecorder:
     def finish(self) -> None:
         """The run is over: write the records that are left."""
         self._catch_up().close(time.monotonic())
+        self._samples.close()
         self.flush()
 
     def evaluated(self, step: int, name: str, evaluation: Evaluation) -> None:

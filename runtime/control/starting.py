@@ -36,6 +36,7 @@ from runtime.metrics.writers import MetricsWriter, close_writers, open_writers
 from runtime.naming import start_actor
 from runtime.output.directory import begun_in, write_config, write_run_id
 from runtime.output.shared_output import SharedOutput
+from runtime.samples.book import SampleBook
 from runtime.trace.files import make_header, next_incarnation, trace_path
 from runtime.trace.notes import WorkerStarted
 from runtime.trace.writer import Trace
@@ -160,6 +161,8 @@ def _open_core(
         prometheus_port=settings.logger.prometheus_port,
         wandb_project=settings.logger.wandb_project,
         run_name=plan.names.run,
+        samples=settings.samples.per_step != 0,
+        table_every_steps=settings.samples.table_every_steps,
     )
     closing.callback(_close_writers, writers, tell)
     incarnation = 0 if saved is None else next_incarnation(plan.output, saved["incarnation"])
@@ -179,7 +182,9 @@ def _open_core(
     path = trace_path(plan.output, incarnation)
     with writing(path, "the run has not begun"):
         trace = closing.enter_context(Trace(path, header, settings.trace, trace_refused))
-    recorder = RunRecorder(StepMeter(setup.limits, time.monotonic()), writers, trace, tell)
+    resumed_at = None if saved is None else saved["state"]["trainer"][1]
+    samples = SampleBook(settings.samples.per_step, incarnation, resumed_at)
+    recorder = RunRecorder(StepMeter(setup.limits, time.monotonic()), writers, trace, tell, samples)
     if saved is None:
         core = Core(setup, observer=recorder.observe)
     else:

@@ -20,7 +20,7 @@ from jinja2 import TemplateError
 from runtime.generation.config import Sampling
 from runtime.generation.engine import Engine, GeneratedGroup, GeneratedSequence, GroupRequest
 from runtime.models.text import TextCodec
-from runtime.tasks.base import Chat, Completion, DataFailure, Rated, Task, TaskError, Verdict
+from runtime.tasks.base import Chat, Completion, DataFailure, Rated, Task, TaskError
 from runtime.tasks.environments.host import EnvironmentLost
 from runtime.tasks.environments.interface import Episode
 from runtime.tasks.environments.pool import TurnTooLong
@@ -81,7 +81,7 @@ class SampledGroup:
     end_weight: int
 
     @property
-    def own_verdicts(self) -> tuple[Verdict, ...]:
+    def own_verdicts(self) -> tuple[Rated, ...]:
         """The verdicts of an environment; empty if reward workers are to rate the group."""
         return tuple(sample.rated for sample in self.samples if sample.rated is not None)
 

@@ -7,6 +7,7 @@ its message says what to set; every wait for Ray or the controller has a bound.
     preflight       the data, the directory, memory, CPUs and disk
     prompt_lengths  prompts that are too long (another process)
     model           the model directory: checked, made, warmed up (another process)
+    export_model    a checkpoint as a model directory (needs torch; no run)
     run             a run from its settings to its summary
     ray_session     a private cluster, or one that is joined
     driving         the controller's messages, and an Outcome even if it dies

@@ -32,7 +32,7 @@ from runtime.checkpoints.checkpoint import CHECKPOINTS
 from runtime.evaluation.sets import EvaluationSet, engine_limits
 from runtime.generation.config import TorchEngineConfig
 from runtime.launch.machine import Machine, this_machine
-from runtime.metrics.writers import METRICS_FILE
+from runtime.metrics.writers import METRICS_FILE, SAMPLES_FILE
 from runtime.models.directory import SMOLLM2 as SMOLLM2_SIZE
 from runtime.models.directory import TINY as TINY_SIZE
 from runtime.models.directory import ModelDirectoryProblem, ModelSize, inspect_model
@@ -58,7 +58,7 @@ INTERPRETER_BYTES, RAY_BYTES, REWARD_WORKER_BYTES = 200_000_000, 400_000_000, 10
 VERDICT_PROCESS_BYTES = 20_000_000
 _GIB = 2**30
 _ALONE = PoolSize(processes=1, threads=1)
-_FILES, _FOLDERS = (CONFIG, RUN, METRICS_FILE, "plot.png"), (CHECKPOINTS, MODEL, "tensorboard", "wandb")
+_FILES, _FOLDERS = (CONFIG, RUN, METRICS_FILE, SAMPLES_FILE, "plot.png"), (CHECKPOINTS, MODEL, "tensorboard", "wandb")
 """Files and folders in a run's directory that the run writes."""
 
 

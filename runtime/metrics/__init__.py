@@ -2,6 +2,7 @@
 
     step_record  one closed step
     accumulator  StepMeter: adds up the core's transitions and workers' reports to one record a step
+    sample_table samples as a table for TensorBoard and W&B
     writers      metrics.jsonl, TensorBoard, Prometheus, W&B
     plot         plot.png
 

@@ -1,4 +1,4 @@
-"""Writers of metrics: a file of JSON lines always; TensorBoard, Prometheus and W&B if configured.
+"""Writers of metrics and samples: files of JSON lines; TensorBoard, Prometheus and W&B if configured.
 
 Every line of metrics.jsonl has a `kind`: "step" with the fields of `runtime.metrics.step_record.StepRecord`, or
 "validation" with `step` (the validated version), `time_s`, `accuracy`, and further fields of the caller. The validation
@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
@@ -19,8 +20,12 @@ from typing import Any, Literal
 
 from fsm.errors import ConfigError
 from runtime.files import writing
+from runtime.metrics.sample_table import markdown_table, rows_of_table
 
 METRICS_FILE = "metrics.jsonl"
+SAMPLES_FILE = "samples.jsonl"
+MOST_WAITING = 1_000
+"""Lines of samples that are kept while the disk refuses them."""
 Kind = Literal["step", "validation"]
 _TENSORBOARD = ("logging to TensorBoard", "tensorboard")
 _PROMETHEUS = ("serving Prometheus", "prometheus-client")
@@ -65,6 +70,9 @@ class MetricsWriter(ABC):
     def write(self, kind: Kind, record: Record) -> None:
         """Write one record, which has a `step`. Raises FileNotWritten, after which the next record may be written."""
 
+    def show_samples(self, step: int, lines: Sequence[Record]) -> None:  # noqa: B027  # most writers need only the records
+        """Lines of samples.jsonl that were completed by a step (`runtime.samples`). Raises FileNotWritten."""
+
     def stands(self, standing: Record) -> None:  # noqa: B027  # most writers need only the records
         """The run's current state, about once a second, for backends that serve the latest values."""
 
@@ -81,6 +89,8 @@ def open_writers(
     prometheus_port: int | None = None,
     wandb_project: str | None = None,
     run_name: str | None = None,
+    samples: bool = False,
+    table_every_steps: int | None = None,
 ) -> list[MetricsWriter]:
     """metrics.jsonl in the run's `directory`, and the other configured writers.
 
@@ -89,17 +99,21 @@ def open_writers(
     prometheus_port: serve the latest values on this port of the loopback; 0 takes any free one.
     wandb_project: the project to log to; WANDB_MODE and `wandb login` determine where.
     run_name: for W&B; None lets W&B choose.
-    Raises MetricsBackendMissing, FileNotWritten if metrics.jsonl can't be opened, and OSError if the port is taken;
-    then leaves nothing open.
+    samples: write samples.jsonl.
+    table_every_steps: steps between two tables of samples in TensorBoard and W&B; None: no tables.
+    Raises MetricsBackendMissing, FileNotWritten if metrics.jsonl or samples.jsonl can't be opened, and OSError if the
+    port is taken; then leaves nothing open.
     """
     writers: list[MetricsWriter] = []
     try:
         if tensorboard:
-            writers.append(TensorBoardWriter(directory / "tensorboard"))
+            writers.append(TensorBoardWriter(directory / "tensorboard", table_every_steps))
         if prometheus_port is not None:
             writers.append(PrometheusWriter(prometheus_port))
         if wandb_project is not None:
-            writers.append(WandbWriter(directory, wandb_project, run_name, config))
+            writers.append(WandbWriter(directory, wandb_project, run_name, config, table_every_steps))
+        if samples:
+            writers.append(SamplesWriter(directory / SAMPLES_FILE))
         return [JsonlWriter(directory / METRICS_FILE), *writers]
     except BaseException:
         close_writers(writers)
@@ -142,19 +156,25 @@ def tags(kind: Kind, record: Record) -> Iterator[tuple[str, float]]:
 class JsonlWriter(MetricsWriter):
     """One JSON line a record, written at once. A resumed run appends to the file.
 
-    Lines that the disk refuses are kept and written before the next one. The file never ends with half a line.
+    Lines that the disk refuses are kept and written before the next one. The file never ends with half a line, and the
+    half that a killed writer left is ended.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, most_waiting: int | None = None) -> None:
+        """most_waiting: lines that are kept while the disk refuses them, the newest; None: all."""
         self._path = path
         with writing(path, "the run has not started"):
+            torn = _last_byte(path) not in (b"", b"\n")
             self._file = path.open("ab", buffering=0)
-        self._waiting: list[bytes] = []
+        self._waiting = deque([b"\n"] if torn else [], most_waiting)
         """Lines that are not yet in the file."""
 
     def write(self, kind: Kind, record: Record) -> None:
-        line = json.dumps({"kind": kind, **record}, ensure_ascii=False) + "\n"
-        self._waiting.append(line.encode("utf-8", "surrogateescape"))
+        self.append({"kind": kind, **record})
+
+    def append(self, *lines: Record) -> None:
+        """Write lines. Raises FileNotWritten."""
+        self._waiting += [json.dumps(line).encode("ascii") + b"\n" for line in lines]
         with writing(self._path, "the run continues, and keeps its lines until the disk accepts them"):
             self._write_out()
 
@@ -180,10 +200,36 @@ class JsonlWriter(MetricsWriter):
             self._file.close()
 
 
-class TensorBoardWriter(MetricsWriter):
-    """Scalars named step/…, validation/… and validation/SET/…"""
+def _last_byte(path: Path) -> bytes:
+    """Of a plain file; nothing of an empty or missing one, or of a device."""
+    if not path.is_file() or not path.stat().st_size:
+        return b""
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read()
 
-    def __init__(self, directory: Path) -> None:
+
+class SamplesWriter(MetricsWriter):
+    """samples.jsonl. Of the lines that the disk refuses it keeps the newest: texts would fill the memory."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = JsonlWriter(path, MOST_WAITING)
+
+    def write(self, kind: Kind, record: Record) -> None:
+        pass  # metrics are in their own file
+
+    def show_samples(self, step: int, lines: Sequence[Record]) -> None:
+        self._file.append(*lines)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class TensorBoardWriter(MetricsWriter):
+    """Scalars named step/…, validation/… and validation/SET/…; now and then a table of samples, as text."""
+
+    def __init__(self, directory: Path, table_every_steps: int | None = None) -> None:
+        self._table_every_steps = table_every_steps
         module = _import("torch.utils.tensorboard", *_TENSORBOARD)
         self._directory = directory
         with writing(directory, "the run has not started"):
@@ -193,6 +239,11 @@ class TensorBoardWriter(MetricsWriter):
         with writing(self._directory, "the run continues, and metrics.jsonl has the same figures"):
             for tag, value in tags(kind, record):
                 self._writer.add_scalar(tag, value, global_step=record["step"])
+
+    def show_samples(self, step: int, lines: Sequence[Record]) -> None:
+        if rows := rows_of_table(step, lines, self._table_every_steps):
+            with writing(self._directory, "the run continues, and samples.jsonl has the same samples"):
+                self._writer.add_text("samples", markdown_table(rows), global_step=step)
 
     def close(self) -> None:
         with writing(self._directory, "metrics.jsonl has the same figures"):
@@ -243,8 +294,17 @@ class PrometheusWriter(MetricsWriter):
 class WandbWriter(MetricsWriter):
     """A W&B run. Its x-axis is our step, so that a validation may arrive after the records of later steps."""
 
-    def __init__(self, directory: Path, project: str, name: str | None, config: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        project: str,
+        name: str | None,
+        config: Mapping[str, Any],
+        table_every_steps: int | None = None,
+    ) -> None:
         module = _import("wandb", *_WANDB)
+        self._module = module
+        self._table_every_steps = table_every_steps
         try:
             self._run = module.init(project=project, name=name, dir=str(directory), config=dict(config))
         except module.Error as error:
@@ -256,6 +316,11 @@ class WandbWriter(MetricsWriter):
 
     def write(self, kind: Kind, record: Record) -> None:
         self._run.log({"step": record["step"], **dict(tags(kind, record))})
+
+    def show_samples(self, step: int, lines: Sequence[Record]) -> None:
+        if rows := rows_of_table(step, lines, self._table_every_steps):
+            table = self._module.Table(columns=list(rows[0]), data=[list(row.values()) for row in rows])
+            self._run.log({"step": step, "samples": table})
 
     def close(self) -> None:
         self._run.finish()

@@ -27,13 +27,19 @@ _COPIED = (
     "NOTICE*",
 )  # fmt: skip
 """The source's files other than weights. Without its model card, which describes other weights."""
-_SHARD = "5GB"
+_SHARD = "50GB"
+"""As `save_pretrained` of transformers has it."""
 _FLOATING = {"F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 """safetensors' names of types."""
 
 
 def save_model_directory(
-    target: Path, *, source: Path, model: PreTrainedModel, weights: Mapping[str, torch.Tensor]
+    target: Path,
+    *,
+    source: Path,
+    model: PreTrainedModel,
+    weights: Mapping[str, torch.Tensor],
+    max_shard_size: str | None = None,
 ) -> Path:
     """Write a trained policy as a model directory, replacing the contents of `target`. Returns `target`.
 
@@ -42,6 +48,7 @@ def save_model_directory(
     source: the directory that the model was loaded from.
     model: for the names of its weights alone; it may be sharded.
     weights: all `named_weights`, whole and on the CPU.
+    max_shard_size: of a file of weights, such as "5GB"; None: transformers' default, 50 GB.
     Raises ModelNotSaved if the disk or the source does not allow it; `target` then has its old contents.
     """
     aside, before = target.with_name(f".{target.name}.tmp"), target.with_name(f".{target.name}.old")
@@ -50,7 +57,7 @@ def save_model_directory(
         _recover(target, aside, before)
         aside.mkdir()
         _copy_other_files(source, aside)
-        _write_weights(_in_types_of(source, as_in_files(model, weights)), aside)
+        _write_weights(_in_types_of(source, as_in_files(model, weights)), aside, max_shard_size or _SHARD)
         sync_tree(aside)
         if target.exists():
             target.rename(before)
@@ -93,9 +100,9 @@ def _copy_other_files(source: Path, target: Path) -> None:
                 shutil.copyfile(path, copy)
 
 
-def _write_weights(weights: Mapping[str, torch.Tensor], directory: Path) -> None:
+def _write_weights(weights: Mapping[str, torch.Tensor], directory: Path, max_shard_size: str) -> None:
     """One safetensors file, or shards and their index."""
-    split = split_torch_state_dict_into_shards(dict(weights), max_shard_size=_SHARD)
+    split = split_torch_state_dict_into_shards(dict(weights), max_shard_size=max_shard_size)
     for name, keys in split.filename_to_tensors.items():
         save_file({key: weights[key].contiguous() for key in keys}, directory / name, metadata={"format": "pt"})
     if split.is_sharded:

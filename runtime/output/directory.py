@@ -13,7 +13,9 @@ from __future__ import annotations
 import fcntl
 import json
 import secrets
+import shlex
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,10 +25,11 @@ import yaml
 
 from fsm.errors import ConfigError
 from runtime.files import write_json_aside, write_text_aside, writing
-from runtime.metrics.writers import METRICS_FILE
+from runtime.metrics.writers import METRICS_FILE, SAMPLES_FILE
 from runtime.output.shared_output import TOKEN_FILE
 from runtime.settings import Settings, load_settings
 from runtime.trace.files import trace_path
+from runtime.trace.show import printable
 
 MARK = "not-begun"
 CONFIG, MODEL, RUN = "config.yaml", "model", "run.json"
@@ -38,7 +41,10 @@ _SAYS = "The run in this directory has not begun: the next `evenstep train --out
 
 def _made_at_start(output: Path) -> set[str]:
     """Names of all files that a run makes before it begins."""
-    return {MARK, CONFIG, MODEL, RUN, METRICS_FILE, TOKEN_FILE, trace_path(output, 0).name, "tensorboard", "wandb"}
+    return {
+        *(MARK, CONFIG, MODEL, RUN, METRICS_FILE, SAMPLES_FILE, TOKEN_FILE, trace_path(output, 0).name),
+        *("tensorboard", "wandb"),
+    }
 
 
 def start_problems(output: Path) -> Iterator[str]:
@@ -208,10 +214,11 @@ def new_run_id() -> str:
 
 
 def write_run_id(output: Path, run: str) -> None:
-    """Write the run's id, unless the directory has one. Raises FileNotWritten."""
+    """Write the run's id and the command that starts it, unless the directory has one. Raises FileNotWritten."""
     if not (output / RUN).exists():
+        command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
         with writing(output / RUN, "the run has not begun"):
-            write_json_aside(output / RUN, {"run": run})
+            write_json_aside(output / RUN, {"run": run, "command": printable(command, widest=len(command))})
 
 
 def run_id_of(output: Path) -> str | None:

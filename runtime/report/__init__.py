@@ -7,6 +7,7 @@
     happenings  marks and calls from the runtime's notes
     steps       one row per step, from the columns above
     collect     the pass
+    samples     what the policy said, from samples.jsonl beside the trace
     page        the page, with explain's verdict on top; its HTML, style and scripts are in `page/`
     perfetto    trace events
 

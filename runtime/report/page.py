@@ -29,14 +29,24 @@ from runtime.trace.files import TraceUnreadable
 from runtime.trace.reader import TraceFile
 from runtime.trace.show import printable
 
-SCRIPTS = ("base.js", "view.js", "timeline.js", "steps.js", "histograms.js", "waits.js", "search.js", "main.js")
+SCRIPTS = (
+    "base.js",
+    "view.js",
+    "timeline.js",
+    "steps.js",
+    "histograms.js",
+    "waits.js",
+    "search.js",
+    "samples.js",
+    "main.js",
+)
 """Parts of the page's one script, in order."""
 LONGEST_TEXT = 20_000
 """Characters shown of one text of the verdict or the configuration."""
 
 
-def page_of(collected: Collected, verdict: dict[str, Any]) -> str:
-    """The whole page in ASCII. `verdict` comes from `verdict_of`."""
+def page_of(collected: Collected, verdict: dict[str, Any], samples: dict[str, Any]) -> str:
+    """The whole page in ASCII. `verdict` comes from `verdict_of`, `samples` from `samples_beside`."""
     parts = "\n".join(map(_part, SCRIPTS))
     style, script = _part("page.css"), f'"use strict";\n(() => {{\n{parts}\n}})();\n'
     data, columns = _data(collected, verdict)
@@ -44,7 +54,13 @@ def page_of(collected: Collected, verdict: dict[str, Any]) -> str:
         f"default-src 'none'; script-src 'sha256-{_digest(script)}'; style-src 'sha256-{_digest(style)}'; "
         "base-uri 'none'; form-action 'none'"
     )
-    pieces = {"policy": policy, "style": style, "script": script, "data": embedded(data), "columns": columns}
+    pieces = {
+        "policy": policy,
+        "style": style,
+        "script": script,
+        "data": embedded({**data, "samples": samples}),
+        "columns": columns,
+    }
     template = re.split(r"\{\{(\w+)\}\}", _part("page.html"))
     return "".join(pieces[part] if place % 2 else part for place, part in enumerate(template))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -175,7 +175,7 @@ Rated = Verdict | str
 class Scored:
     """Rated groups."""
 
-    groups: list[tuple[Rated, ...]]
+    groups: Sequence[tuple[Rated, ...]]
     """Per group, in order, its siblings in order."""
     notice: str | None
     """The verifier's output; a worker reports it once."""

@@ -98,14 +98,9 @@ def training_sequences(
                 max_total_sequence_length=max_total_sequence_length,
                 vocabulary=vocabulary,
             )
-        advantages = group_advantages(
-            np.array([shaped_rewards(group, config)]),
-            normalize_rewards=config.normalize_rewards,
-            use_leave_one_out_baseline=config.use_leave_one_out_baseline,
-        )[0]
         sequences += [
-            TrainingSequence(rollout, float(advantage))
-            for rollout, advantage in zip(group.rollouts, advantages, strict=True)
+            TrainingSequence(rollout, advantage)
+            for rollout, advantage in zip(group.rollouts, advantages_of(group, config), strict=True)
             if in_the_loss(rollout, config)
         ]
     return sequences
@@ -184,6 +179,16 @@ def soft_overlong_punishment(completion_tokens: int, shaping: RewardShapingConfi
     start = shaping.max_response_length - shaping.overlong_buffer_length
     excess = min(max(completion_tokens - start, 0), shaping.overlong_buffer_length)
     return -shaping.overlong_buffer_penalty * excess / shaping.overlong_buffer_length
+
+
+def advantages_of(group: RolloutGroup, config: LossConfig) -> list[float]:
+    """The advantage of each sibling, also of those that are left out of the loss. Raises as `group_advantages` does."""
+    advantages = group_advantages(
+        np.array([shaped_rewards(group, config)]),
+        normalize_rewards=config.normalize_rewards,
+        use_leave_one_out_baseline=config.use_leave_one_out_baseline,
+    )
+    return [float(advantage) for advantage in advantages[0]]
 
 
 def shaped_rewards(group: RolloutGroup, config: LossConfig) -> list[float]:

@@ -80,6 +80,6 @@ document.getElementById("search-form").addEventListener("submit", (event) => {
   find(document.getElementById("search-text").value);
 });
 
-for (const make of [makeWords, makeVerdict, makeSheet, makeTimeline, makeSteps, makeWaits, makeLengths, makeHappenings]) make();
+for (const make of [makeWords, makeVerdict, makeSheet, makeTimeline, makeSteps, makeWaits, makeLengths, makeSamples, makeHappenings]) make();
 // Two frames on everything is drawn; tests and the benchmark read how long it took since the page was asked for.
 requestAnimationFrame(() => requestAnimationFrame(() => { document.documentElement.dataset.drawnMs = String(Math.round(performance.now())); }));

@@ -50,15 +50,22 @@ def save(directory: Path, *, write_trainer: Callable[[Path], object], **given: A
 
 
 def save_world(
-    directory: Path, world: World, *, keep: int = 10, version: int | None = None, origin: Origin = ORIGIN
+    directory: Path,
+    world: World,
+    *,
+    keep: int = 10,
+    version: int | None = None,
+    origin: Origin = ORIGIN,
+    trainer: Callable[[Path], object] | None = None,
 ) -> Path:
+    """`trainer` writes its folder; None: files that need no torch."""
     step = world.core.state.trainer.version
     return save(
         directory,
         step=step,
         control=json.loads(world.snapshot()),
         groups={prompt: group_of(prompt, seed=step) for prompt in prompts_with_data(world)},
-        write_trainer=write_trainer(step if version is None else version),
+        write_trainer=trainer or write_trainer(step if version is None else version),
         task_state={"position": 7, "seed": 1},
         random_states={"sampling": [1, 2, [3, None]]},
         origin=origin,

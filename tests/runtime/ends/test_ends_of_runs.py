@@ -20,11 +20,12 @@ from tests.runtime.ends.helpers import SHUTDOWN_S, SLACK_S, Ended, Run, train
 
 
 def is_a_model(model: Path) -> None:
-    """The directory is a Hugging Face model with its tokenizer, which generates."""
+    """The directory is a Hugging Face model with its tokenizer and card, which generates."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(model, local_files_only=True)
     policy = AutoModelForCausalLM.from_pretrained(model, local_files_only=True)
+    assert (model / "README.md").read_text(encoding="utf-8").startswith("---\n")
     tokens = policy.generate(**tokenizer("ab>", return_tensors="pt"), max_new_tokens=4, do_sample=False)
     assert tokens.shape[1] > 3
 

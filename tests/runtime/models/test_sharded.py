@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,11 @@ from safetensors.torch import load_file
 from torch.distributed import FileStore
 from transformers import AutoModelForCausalLM
 
+from runtime.launch.export_model import export_model
+from runtime.settings import load_settings
 from runtime.training.ranks import joined_ranks, share_of_rank
+from runtime.training.trainer import StepTrainer
+from tests.runtime.checkpoints.helpers import save_world, world_at
 from tests.runtime.models.architectures import groups, logits_of, save, train_a_step, trainer_of
 from tests.runtime.training.helpers import run_two_ranks
 
@@ -30,6 +36,7 @@ def run_rank(rank: int, directory: Path) -> None:
             if rank == 0:
                 np.savez(directory / f"{name}.npz", **weights)
             trainer.save_model(directory / "final" / name)
+            trainer.save(directory / "saved" / name)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +57,20 @@ def test_two_ranks_sync_and_save_what_one_does(name: str, two_ranks: Path, tmp_p
         assert sent.keys() == alone.keys()
         for key, array in alone.items():
             np.testing.assert_allclose(sent[key], array, rtol=0, atol=2e-5, err_msg=key)
-    target = two_ranks / "final" / name
-    assert load_file(target / "model.safetensors").keys() == load_file(two_ranks / name / "model.safetensors").keys()
+    for target in (two_ranks / "final" / name, exported(two_ranks, name, tmp_path)):
+        is_the_model_of(target, two_ranks / name, trainer)
+
+
+def exported(two_ranks: Path, name: str, folder: Path) -> Path:
+    """The model directory of a checkpoint whose trainer's files two ranks wrote."""
+    checkpoint = save_world(
+        folder / "checkpoints", world_at(1), trainer=partial(shutil.copytree, two_ranks / "saved" / name)
+    )
+    settings = load_settings(None, [f"policy.model_name={two_ranks / name}"])
+    return export_model(folder, checkpoint, settings, folder / "exported", None)
+
+
+def is_the_model_of(target: Path, source: Path, trainer: StepTrainer) -> None:
+    assert load_file(target / "model.safetensors").keys() == load_file(source / "model.safetensors").keys()
     loaded = AutoModelForCausalLM.from_pretrained(target).eval()
     torch.testing.assert_close(logits_of(loaded), logits_of(trainer.model), rtol=0, atol=1e-3)

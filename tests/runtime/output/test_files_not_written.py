@@ -31,7 +31,7 @@ from runtime.launch.driving import _Heard, _outcome_without_controller
 from runtime.launch.model import prepare_model
 from runtime.launch.preflight import output_problems
 from runtime.metrics.accumulator import StepMeter
-from runtime.metrics.writers import JsonlWriter, close_writers, open_writers
+from runtime.metrics.writers import MOST_WAITING, SAMPLES_FILE, JsonlWriter, SamplesWriter, close_writers, open_writers
 from runtime.settings import load_settings
 from runtime.trace.files import make_header
 from runtime.trace.moment import state_at
@@ -95,6 +95,28 @@ def test_metrics_that_stay_refused_are_counted_at_the_end(tmp_path: Path) -> Non
         writers[0].write("step", {"step": 0})
     with pytest.raises(FileNotWritten, match="1 lines of it are lost"):
         close_writers(writers)
+
+
+def test_samples_that_a_full_disk_refuses_wait_and_the_oldest_of_too_many_are_left_out(tmp_path: Path) -> None:
+    writer = SamplesWriter(tmp_path / SAMPLES_FILE)
+    writer.show_samples(0, [{"kind": "sample", "step": 0}])
+    with files_up_to((tmp_path / SAMPLES_FILE).stat().st_size + 5):
+        for step in range(1, MOST_WAITING + 3):
+            with pytest.raises(FileNotWritten, match=r"samples\.jsonl could not be written: File too large"):
+                writer.show_samples(step, [{"kind": "sample", "step": step}])
+        assert [line["step"] for line in lines_of(tmp_path / SAMPLES_FILE)] == [0]
+    writer.show_samples(5_000, [{"kind": "sample", "step": 5_000}])
+    writer.close()
+    steps = [line["step"] for line in lines_of(tmp_path / SAMPLES_FILE)]
+    assert steps == [0, *range(4, MOST_WAITING + 3), 5_000]
+
+
+def test_half_a_line_that_a_killed_writer_left_is_ended(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"kind": "st')
+    writer = JsonlWriter(tmp_path / "metrics.jsonl")
+    writer.write("step", {"step": 0})
+    writer.close()
+    assert (tmp_path / "metrics.jsonl").read_text() == '{"kind": "st\n{"kind": "step", "step": 0}\n'
 
 
 def test_tensorboard_and_metrics_that_can_t_be_opened_are_refused_by_name(tmp_path: Path) -> None:

@@ -60,7 +60,8 @@ def test_a_full_disk_costs_the_files_that_it_refuses_and_not_the_run(model: Path
         "no checkpoint was added, and checkpoint-" in text and "tries again in 5 steps" in text for text in checkpoints
     )
     assert len([text for text in refused if text.startswith(str(tmp_path / "trace.jsonl"))]) == 1
-    assert len([text for text in refused if text.startswith(str(tmp_path / "metrics.jsonl"))]) == 1
+    for name in ("metrics.jsonl", "samples.jsonl"):
+        assert len([text for text in refused if text.startswith(str(tmp_path / name))]) == 1, name
     assert all("\n" not in text for text in refused)
     assert outcome.checkpoint is not None
     assert outcome.checkpoint == list_checkpoints(tmp_path / "checkpoints")[0]

@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 from runtime.cli.app import app
 from runtime.trace.notes import Validated
 from tests.runtime.explain.helpers import config_of, recording
-from tests.runtime.report.helpers import record_hostile, wander
+from tests.runtime.report.helpers import HOSTILE, record_hostile, wander
+from tests.runtime.samples.helpers import line_of, write
 
 playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: make setup")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -247,6 +248,60 @@ def test_hostile_content_is_seen_as_text_and_runs_nowhere(browser: Any, tmp_path
     page.mouse.move(*report.over("Groups by worker", 0.1))
     assert page.locator("img").count() == 0
     assert page.locator("script").count() == 2  # the columns are taken away once they are read
+    assert "broken" not in page.title()
+    assert report.complaints == []
+    assert len(report.asked) == 1
+    page.context.close()
+
+
+def test_samples_are_searched_by_text_number_and_fate_and_lead_to_a_prompt_s_life(browser: Any, tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    record_hostile(path)
+    good = line_of(1, 1, "the right answer", reward=1.0, correct=True, parts={"exact": 1.0})
+    cut = line_of(2, 2, "endless", finish_reason="length", fate="filtered", prompt=0)
+    many = [line_of(3, item, f"words {item}", reward=-1.0) for item in range(10, 60)]
+    write(tmp_path, good, cut, *many)
+    report = opened_in(browser, report_of(path))
+    page, cards = report.page, report.page.locator("#samples .sample")
+    assert cards.count() == 20
+    assert "52 of 52 samples" in report.text("#samples")
+    page.get_by_role("button", name="Show more").click()
+    assert cards.count() == 40
+    for asked, words in {"RIGHT ans": "the right answer", "step 2": "endless", "item 59": "words 59"}.items():
+        page.fill("#samples-text", asked)
+        assert cards.count() == 1
+        assert words in report.text("#samples .sample")
+    page.fill("#samples-text", "")
+    page.select_option("#samples-order", "best")
+    first = report.text("#samples .sample:first-child")
+    assert "step 1" in first
+    assert "reward 1 (exact 1.0), right" in first
+    page.select_option("#samples-fate", "cut off")
+    assert cards.count() == 1
+    page.get_by_role("button", name="prompt 0").click()
+    assert "prompt 0" in report.text("#life").lower()
+    assert report.complaints == []
+    page.context.close()
+
+
+def test_hostile_samples_are_seen_as_text_and_run_nowhere(browser: Any, tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    record_hostile(path)
+    bad = HOSTILE + "\r\ud800\nsecond line" + "x" * 50_000
+    turns = [{"role": bad, "text": bad}]
+    write(tmp_path, line_of(0, turns=turns, prompt_text=bad, where=bad, fate=bad, parts={bad: 1.0}, finish_reason=bad))
+    output = report_of(path)
+    assert output.stat().st_size < 500_000
+    report = opened_in(browser, output)
+    page = report.page
+    page.fill("#samples-text", "onerror")
+    shown = report.text("#samples")
+    assert "1 of 1 samples" in shown
+    assert "</script><script>document.title='broken'</script><img src=x" in shown
+    assert "\\x1b[2J" in shown
+    assert "\\r\\ud800\nsecond line" in shown
+    assert "characters left out" in shown
+    assert page.locator("img").count() == 0
     assert "broken" not in page.title()
     assert report.complaints == []
     assert len(report.asked) == 1

@@ -22,6 +22,7 @@ from runtime.cli.app import app
 from runtime.report.columns import JAVASCRIPT
 from runtime.report.page import SCRIPTS, page_of
 from runtime.report.perfetto import events_of
+from runtime.report.samples import samples_beside
 from runtime.trace.files import TraceUnreadable
 from tests.runtime.explain.helpers import config_of, recording
 from tests.runtime.report.helpers import HOSTILE, collected, record_hostile, wander, wandered
@@ -124,7 +125,7 @@ def test_columns_come_back_as_they_were(tmp_path: Path) -> None:
     with recording(tmp_path / "trace.jsonl", config_of("ready_first", 4, grpo={"use_dynamic_sampling": True})) as run:
         wander(run, 3, 80)
     told = collected(tmp_path / "trace.jsonl")
-    page = Page(page_of(told, {"unknown": "nothing"}))
+    page = Page(page_of(told, {"unknown": "nothing"}, samples_beside(told.trace.path)))
     packed = base64.b64decode(page.texts["columns"])
     codes = {name: code for code, name in JAVASCRIPT.items()}
     place = page.data["tables"]["attempts"]
@@ -258,7 +259,7 @@ def test_whatever_a_trace_holds_it_is_shown_or_refused_with_a_message(
         return  # with a message, and nothing else is raised
     for record in events_of(told):
         json.dumps(record, allow_nan=False)
-    page = Page(page_of(told, {"unknown": "nothing"}))
+    page = Page(page_of(told, {"unknown": "nothing"}, samples_beside(told.trace.path)))
     assert len([tag for tag, _ in page.elements if tag == "script"]) == 3
 
 

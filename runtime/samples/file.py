@@ -1,0 +1,88 @@
+"""samples.jsonl of a run, read line by line. Lines that are torn, or that no run writes, are skipped and counted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from runtime.files import Json
+from runtime.metrics.writers import SAMPLES_FILE
+from runtime.samples.book import RESUMED, SAMPLE
+
+_NUMBERS = (
+    "step", "prompt", "item", "sibling", "tokens", "reward", "advantage", "start_weight", "end_weight",
+)  # fmt: skip
+_TEXTS = ("fate", "where", "prompt_text", "finish_reason")
+"""Keys of a sample that readers use."""
+_LARGEST = 2.0**63
+"""No run writes a larger number; NaN is no smaller one."""
+
+
+class SamplesUnreadable(Exception):
+    """There are no samples where they were looked for. The message says why that may be, and what to set."""
+
+
+@dataclass(slots=True)
+class SamplesFile:
+    """The samples of a run, from the beginning of its file to where it ends now."""
+
+    path: Path
+    skipped: int = 0
+    """Lines that the last reading could not use."""
+
+    def read(self) -> Iterator[Json]:
+        """The samples in order. Key `again` is true if a resumed run took the sample's step again.
+
+        Raises SamplesUnreadable.
+        """
+        resumed = [(number, line["step"]) for number, line in self._lines() if line["kind"] == RESUMED]
+        for number, line in self._lines():
+            if line["kind"] == SAMPLE:
+                yield {**line, "again": any(number < later and line["step"] >= step for later, step in resumed)}
+
+    def _lines(self) -> Iterator[tuple[int, Json]]:
+        self.skipped = 0
+        try:
+            with self.path.open("rb") as file:
+                for number, text in enumerate(file):
+                    line = _parsed(text)
+                    if line is None:
+                        self.skipped += 1
+                    else:
+                        yield number, line
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: OSError) -> SamplesUnreadable:
+        return SamplesUnreadable(f"{self.path} can't be read: {error.strerror or error}")
+
+
+def samples_of(given: Path) -> SamplesFile:
+    """The samples of a run's directory, or in a file of them. Raises SamplesUnreadable if there is no such file."""
+    path = given / SAMPLES_FILE if given.is_dir() else given
+    if not path.exists():
+        raise SamplesUnreadable(
+            f"{path} does not exist: the run wrote no samples (samples.per_step is 0, no step has closed yet, or an "
+            f"older evenstep made it), or {given} is not the directory of a run; give the directory that --output named"
+        )
+    if not path.is_file():
+        raise SamplesUnreadable(f"{path} is not a plain file; give a run's directory, or its {SAMPLES_FILE}")
+    return SamplesFile(path)
+
+
+def _parsed(text: bytes) -> Json | None:
+    """A line that readers can use; None for any other."""
+    try:
+        line = json.loads(text)
+        if line["kind"] == SAMPLE:
+            numbers = [*(line[key] for key in _NUMBERS), *line["parts"].values()]
+            texts = [*(line[key] for key in _TEXTS), *(turn[key] for turn in line["turns"] for key in ("role", "text"))]
+            usable = all(isinstance(text, str) for text in texts) and {line["correct"], line["masked"]} <= {True, False}
+        else:
+            usable, numbers = line["kind"] == RESUMED, [line["step"]]
+        usable = usable and all(isinstance(number, int | float) and abs(number) < _LARGEST for number in numbers)
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        return None
+    return line if usable else None
