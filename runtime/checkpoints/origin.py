@@ -29,7 +29,7 @@ _HASH = "the hash of the"
 """The start of the names of hashes."""
 _PROMPTS, _ROWS = f"{_HASH} prompts", f"{_HASH} rows"
 """Only large data has the latter (`Task.identity`). Older checkpoints of it have the former, which is not compared."""
-_FREE = ("path", "validation_path", "verdict_timeout_s", "timeout_s", "processes")
+_FREE = ("path", "validation_path", "verdict_timeout_s", "timeout_s", "processes", "memory_mib")
 """Keys of a task that a resume may change: paths (the prompts' hash identifies the data), and deadlines."""
 
 

@@ -24,7 +24,7 @@ from runtime.models.text import make_codec, model_stop_tokens
 from runtime.models.tiny import character_tokenizer, save_tiny_model, tiny_model, warm_up
 from runtime.models.weights import model_without_memory
 from runtime.settings import SMOLLM2, TINY, Settings
-from runtime.tasks.base import DataFailure, TaskError
+from runtime.tasks.base import Chat, DataFailure, TaskError
 from runtime.tasks.data import load_task
 from runtime.training.model import check_context, decoder_layers, freeze_all_but_last_layers
 
@@ -55,7 +55,7 @@ def as_rendered(settings: Settings) -> Settings:
         opening = load_task(settings.data, "training").opening(0)
     except (TaskError, DataFailure):  # counting the prompts reports it
         return settings
-    if isinstance(opening, str):
+    if not isinstance(opening, Chat):
         return settings
     return settings.model_copy(update={"data": settings.data.model_copy(update={"chat": True})})
 

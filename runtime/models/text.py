@@ -49,11 +49,6 @@ class TextCodec:
             if not self.chat:
                 return text
             prompt = Chat(({"role": "user", "content": text},))
-        elif self.chat_template is None and self.tokenizer.chat_template is None:
-            raise TaskError(
-                f"the data has chat messages, and the tokenizer {self.tokenizer.name_or_path!r} has no chat template; "
-                "use an instruction-tuned model, or name a Jinja file in data.chat_template (with data.chat: true)"
-            )
         brings_one = prompt.messages[0]["role"] == "system"
         messages = [*([] if brings_one else self._system()), *prompt.messages]
         try:
@@ -116,10 +111,11 @@ class TextCodec:
     def _render(
         self, messages: Sequence[Mapping[str, Any]], *, open_turn: bool, tools: Sequence[Mapping[str, Any]] = ()
     ) -> str:
-        if self.tokenizer.chat_template is None:
+        if self.chat_template is None and self.tokenizer.chat_template is None:
             raise TaskError(
                 f"the tokenizer {self.tokenizer.name_or_path!r} has no chat template, and a task gives messages; use "
-                "an instruction-tuned model, or a task that gives texts"
+                "an instruction-tuned model, name a Jinja file in data.chat_template (with data.chat: true), or use a "
+                "task that gives texts"
             )
         return str(
             self.tokenizer.apply_chat_template(

@@ -160,6 +160,11 @@ class CustomTaskConfig(Strict):
     processes: int = Field(
         default=2, ge=1, description="Processes of each generation worker that keep episodes, many each."
     )
+    memory_mib: int = Field(
+        default=4096,
+        ge=64,
+        description="Memory of such a process, in MiB. An allocation far beyond it fails with a MemoryError.",
+    )
 
 
 TaskConfig = Annotated[

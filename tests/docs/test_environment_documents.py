@@ -65,4 +65,4 @@ def test_a_configuration_of_the_document_passes_the_checks_of_a_run(folder: Path
     settings = load_settings(folder / name)
     training, held_out = check_run(settings, folder / "run", resume=False)
     assert training >= settings.grpo.num_prompts_per_step
-    assert held_out >= 4
+    assert held_out["validation"] >= 4

@@ -42,6 +42,8 @@ DEEDS: dict[str, Callable[[], Any]] = {
     "no-role": lambda: [{"content": "a"}],
     "messages": lambda: [{"role": "tool", "content": "42"}],
     "ends": lambda: None,
+    "asks-for-memory": lambda: bytearray(1 << 40),
+    "eats-memory": lambda: (b"x" * 600_000_000, time.sleep(FOR_EVER_S)),
     "where": lambda: f"{os.getpid()} {threading.get_ident()}",
 }
 

@@ -11,6 +11,7 @@ from runtime.tasks.base import VerdictFault
 from runtime.tasks.environments.code import EnvironmentCode
 from runtime.tasks.verdicts.clues import place_of, who_ended_it
 from runtime.tasks.verdicts.handle import Asked, Handle, start_program
+from runtime.tasks.verdicts.memory import used_mib
 from runtime.tasks.verdicts.pool import DEAF_S, LOADING_S
 from runtime.tasks.verdicts.process import HEARTBEAT_S
 from runtime.tasks.verdicts.wire import pack_case
@@ -32,8 +33,11 @@ class _Lost:
 class EpisodeHost:
     """A process, and the episodes whose state it keeps. Made by `start`; for use on one event loop."""
 
-    def __init__(self, code: EnvironmentCode, timeout_s: float, printed: Callable[[bytes], None]) -> None:
+    def __init__(
+        self, code: EnvironmentCode, timeout_s: float, memory_mib: int, printed: Callable[[bytes], None]
+    ) -> None:
         self._code = code
+        self._memory_mib = memory_mib
         self._timeout_s = timeout_s
         self._loading_s = max(timeout_s, LOADING_S)
         self._take_printed = printed
@@ -48,7 +52,9 @@ class EpisodeHost:
 
     async def start(self) -> None:
         """Start the process. Raises OSError."""
-        self._handle = await start_program("runtime.tasks.environments.program", self._code, (), 0, self)
+        self._handle = await start_program(
+            "runtime.tasks.environments.program", self._code, (self._memory_mib,), 0, self
+        )
         self._ticker = asyncio.create_task(self._tick(), name=f"deadlines of {self._handle.process.pid}")
 
     @property
@@ -175,6 +181,9 @@ class EpisodeHost:
 
     async def _look(self, now_s: float) -> None:
         handle = self._handle
+        if used_mib(handle.process.pid) > self._memory_mib:
+            self._end_for_memory()
+            return
         silent_s = now_s - handle.heard_s
         late = [asked for asked in handle.asked.values() if now_s - asked.sent_s > self._timeout_s]
         if late and (silent_s < 4 * HEARTBEAT_S or len(handle.asked) == 1):
@@ -213,6 +222,15 @@ class EpisodeHost:
             happened = f"kept the interpreter from all others for {deaf_s:.0f} s{place_of(clues, asked.thread)}"
             _settle(handle.asked.pop(asked.number), VerdictFault(happened, "have it wait, or compute in a subprocess"))
         self._end(_Lost("another rollout kept its process busy" if guilty else "its process stopped answering"))
+
+    def _end_for_memory(self) -> None:
+        """Nothing tells which of several calls took the memory; a single one did."""
+        running = [asked for asked in self._handle.asked.values() if asked.thread is not None]
+        used = f"more than data.task.memory_mib = {self._memory_mib} MiB"
+        if len(running) == 1:
+            fault = VerdictFault(f"made its process use {used}", "have it use less, or raise data.task.memory_mib")
+            _settle(self._handle.asked.pop(running[0].number), fault)
+        self._end(_Lost(f"its process used {used}"))
 
     async def _bury(self) -> None:
         """The process ended by itself: find the call at fault."""

@@ -26,11 +26,14 @@ class TurnTooLong(Exception):
 class EnvironmentPool:
     """Keeps episodes in up to `processes` processes, started as they are needed. For use on one event loop."""
 
-    def __init__(self, code: EnvironmentCode, processes: int, timeout_s: float, max_prompt_tokens: int) -> None:
+    def __init__(
+        self, code: EnvironmentCode, processes: int, timeout_s: float, max_prompt_tokens: int, memory_mib: int = 4096
+    ) -> None:
         self.code = code
         self.longest_answer = CHARACTERS_PER_TOKEN * max_prompt_tokens
         self._processes = processes
         self._timeout_s = timeout_s
+        self._memory_mib = memory_mib
         self._hosts: list[EpisodeHost] = []
         self._starting = asyncio.Lock()
         self._printed = b""
@@ -83,7 +86,7 @@ class EnvironmentPool:
             if len(able) >= self._processes:
                 return min(able, key=lambda host: host.load)
             self._hosts = [host for host in self._hosts if not host.is_gone]
-            host = EpisodeHost(self.code, self._timeout_s, self._keep_printed)
+            host = EpisodeHost(self.code, self._timeout_s, self._memory_mib, self._keep_printed)
             try:
                 await host.start()
             except OSError as error:

@@ -19,12 +19,15 @@ from typing import Any, NoReturn
 from runtime.tasks.base import Chat, Completion, TaskError, Verdict
 from runtime.tasks.environments.code import EnvironmentCode
 from runtime.tasks.environments.interface import Environment, Episode
+from runtime.tasks.verdicts.memory import refuse_more_than
 from runtime.tasks.verdicts.process import Sender, prepare_process, raised
 from runtime.tasks.verdicts.wire import receive_case
 
 Reply = dict[str, Any]
 _exit = os._exit
 """The original, which leaves no clue."""
+_EPISODES = 256
+"""So many threads' stacks are left out of the memory limit."""
 _LAST = ("close", "count", "demonstrate")
 """Calls after which a thread ends."""
 
@@ -37,9 +40,10 @@ class _Wrong(Exception):
         super().__init__(happened)
 
 
-def main(connection_fd: int, clues_fd: int, parent: int) -> NoReturn:
+def main(connection_fd: int, clues_fd: int, parent: int, memory_mib: int) -> NoReturn:
     """Open the environment, whose code is sent first, then serve the calls that follow."""
     prepare_process(clues_fd, parent)
+    refuse_more_than(memory_mib, _EPISODES)
     _EpisodeServer(socket.socket(fileno=connection_fd)).serve()
 
 

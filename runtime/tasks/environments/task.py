@@ -48,7 +48,7 @@ async def open_environments(
         if isinstance(task, CustomTaskConfig):
             code = environment_code(task, data)
             if code not in pools:
-                pools[code] = EnvironmentPool(code, task.processes, task.timeout_s, max_prompt_tokens)
+                pools[code] = EnvironmentPool(code, task.processes, task.timeout_s, max_prompt_tokens, task.memory_mib)
                 stack.push_async_callback(pools[code].close)
             named[name] = pools[code]
     return named

@@ -27,6 +27,7 @@ from runtime.models.directory import TINY, ModelDirectoryProblem, ModelSize, ins
 from runtime.output.directory import begun_in, starting_in
 from runtime.settings import Settings, load_settings
 from runtime.tasks.config import DataConfig, JsonlTaskConfig, ReverseTaskConfig
+from runtime.tasks.verdicts.handle import PoolSize
 
 CONFIG = {
     "hidden_size": 8,
@@ -192,7 +193,8 @@ def test_a_verifier_that_misbehaves_is_refused_with_its_line_and_the_data_s(
     data = jsonl(tmp_path / "data.jsonl", LINES, "wild_verifiers:wild")
     task = data.task.model_copy(update={"verdict_timeout_s": 2.0 if "= 2 s" in says else 60.0})
     told: list[str] = []
-    problems = data_problems(data.model_copy(update={"task": task, "validation_size": 0}), threads, told.append)
+    trying = data.model_copy(update={"task": task, "validation_size": 0})
+    problems = data_problems(trying, PoolSize(1, threads), told.append)
     [problem] = problems
     assert says in problem
     assert problem.startswith(f"{tmp_path / 'data.jsonl'}:1: verifier 'wild_verifiers:wild' ")

@@ -55,7 +55,7 @@ def test_messages_that_a_template_refuses_are_a_data_failure_of_their_prompt(tmp
 
 def test_messages_need_a_template() -> None:
     without = make_codec(character_tokenizer(), DataConfig())
-    with pytest.raises(TaskError, match=r"has chat messages, and the tokenizer .* has no chat template; .*Jinja file"):
+    with pytest.raises(TaskError, match=r"has no chat template, and a task gives messages; .*Jinja file"):
         without.prompt_text(HELLO)
 
 

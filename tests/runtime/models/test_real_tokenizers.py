@@ -10,7 +10,7 @@ from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from runtime.launch.model import check_start, check_stops, prepare
-from runtime.launch.preflight import Findings
+from runtime.launch.preflight import Findings, Prepared
 from runtime.models.text import TextCodec, model_stop_tokens
 from runtime.models.tiny import character_tokenizer
 from runtime.settings import load_settings
@@ -71,7 +71,9 @@ def test_what_is_told_of_the_beginning_reaches_the_start_of_a_run(tmp_path: Path
     with_bos().save_pretrained(model)
     length = ["policy.max_total_sequence_length=64", "generation.max_prompt_tokens=48"]
     settings = load_settings(None, [f"policy.model_name={model}", *length])
-    found, prepared = prepare(settings, tmp_path / "unused")
+    *_, made = prepare(settings, tmp_path / "unused")
+    assert isinstance(made, Prepared)
+    found, prepared = made.found, made.directory
     assert prepared == model
     assert any("<|begin_of_text|>" in notice for notice in found.notices)
 

@@ -13,6 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from runtime.generation.config import GenerationConfig
 from runtime.generation.on_torch.engine import load_torch_engine
 from runtime.launch.model import prepare
+from runtime.launch.preflight import Prepared
 from runtime.models.directory import UnsupportedModel
 from runtime.settings import Settings, load_settings
 from tests.runtime.models.architectures import ARCHITECTURES, logits_of, save, trainer_of
@@ -49,7 +50,9 @@ def save_other(directory: Path, model_type: str, **options: object) -> Path:
 
 
 def refusals(model: Path, *overrides: str) -> tuple[str, ...]:
-    counted, prepared = prepare(settings_for(model, *overrides), model.parent / "unused")
+    *_, made = prepare(settings_for(model, *overrides), model.parent / "unused")
+    assert isinstance(made, Prepared)
+    counted, prepared = made.found, made.directory
     assert (prepared is None) == bool(counted.refusals)
     return counted.refusals
 
@@ -97,7 +100,9 @@ def test_every_reason_is_told_at_once(tmp_path: Path) -> None:
 
 def test_more_last_layers_than_the_tiny_model_has_is_refused(tmp_path: Path) -> None:
     settings = load_settings(None, ["policy.train_last_layers=3"])
-    counted, prepared = prepare(settings, tmp_path / "model")
+    *_, made = prepare(settings, tmp_path / "model")
+    assert isinstance(made, Prepared)
+    counted, prepared = made.found, made.directory
     assert prepared is None
     assert not (tmp_path / "model").exists()
     assert "train_last_layers is 3, but the model has 2 decoder layers" in counted.refusals[0]

@@ -261,7 +261,7 @@ def test_the_turn_ends_of_prompts_that_are_messages_are_told_without_chat(tmp_pa
     (tmp_path / "chats.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     task = json.dumps({"name": "jsonl", "path": str(tmp_path / "chats.jsonl")})
     overrides = [f"data.task={task}", "data.validation_size=0", "generation.max_prompt_tokens=48"]
-    sizes = [f"policy.model_name={model}", "policy.max_total_sequence_length=80"]
+    sizes = [f"policy.model_name={model}", "policy.max_total_sequence_length=64"]
     *_, made = prepare(load_settings(None, [*overrides, *sizes]), tmp_path / "unused")
     assert isinstance(made, Prepared)
     assert made.directory == model

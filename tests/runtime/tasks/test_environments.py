@@ -192,6 +192,27 @@ def test_an_aborted_episode_is_cancelled_and_closed(tmp_path: Path) -> None:
     within(scenario, closed=str(closed))
 
 
+@pytest.mark.parametrize(
+    ("deed", "wrong"),
+    [
+        ("asks-for-memory", r"raised MemoryError: .*\.py:"),
+        ("eats-memory", "made its process use more than data.task.memory_mib = 400 MiB"),
+    ],
+)
+def test_memory_beyond_the_limit_costs_the_episode_that_takes_it(deed: str, wrong: str) -> None:
+    async def scenario() -> None:
+        pool = EnvironmentPool(code(), 1, 20.0, max_prompt_tokens=100, memory_mib=400)
+        try:
+            episode = await pool.open("training", 0)
+            with pytest.raises(EnvironmentFault, match=wrong):
+                await episode.respond(deed)
+            assert await (await pool.open("training", 0)).respond("a") == "a again"
+        finally:
+            await pool.close()
+
+    asyncio.run(asyncio.wait_for(scenario(), timeout=60))
+
+
 @pytest.mark.parametrize("deed", ["says-much", "says-many"])
 def test_an_answer_that_cannot_fit_is_not_even_sent(deed: str) -> None:
     async def scenario(pool: EnvironmentPool) -> None:
@@ -235,7 +256,7 @@ def test_what_is_printed_is_told_once() -> None:
     [
         ("wild_environments", {}, "write it as module:Class"),
         ("no_such_module:A", {}, "importing no_such_module failed"),
-        ("wild_environments:Doing", {}, "of these wild_environments has Deeds, Unmade"),
+        ("wild_environments:Doing", {}, "of these wild_environments has Asking, Deeds, "),
         ("wild_environments:Unmade", {}, "raised TypeError: Can't instantiate"),
         ("wild_environments:Deeds", {"unknown": 1}, "raised TypeError: .*unexpected keyword argument 'unknown'"),
         ("wild_environments:Deeds", {"made": "exits"}, r"while it was made, it called os._exit \(.*\.py:"),
