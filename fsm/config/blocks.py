@@ -163,7 +163,7 @@ class RolloutFailureConfig(Strict):
 class StallWatchdogConfig(Strict):
     """What happens when a run makes no progress: no group finishes and no step closes."""
 
-    interval_s: Seconds = Field(default=30.0, description="Time between two checks of the watchdog.")
+    interval_s: Seconds = Field(default=30.0, description="Time between two reports of the same stall.")
     stall_timeout_s: PositiveSeconds = Field(
         default=600.0, description="Time without progress after which the watchdog acts."
     )

@@ -1,4 +1,4 @@
-"""What setup refuses because keys don't fit together ("Refused at setup" in docs/rules.md), and what it warns of.
+"""What setup refuses because keys don't fit together ("What setup refuses" in docs/rules.md), and what it warns of.
 
 Each message says what, why, and what to set instead. A sampler is known by its traits, so the checks are the same for
 a custom one.

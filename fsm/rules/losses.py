@@ -68,6 +68,7 @@ def lose(state: State, laws: Laws, group_class: GroupClass) -> Done:
     ledger = laws.fire(SHORTFALL_LEDGER, "charge", ledger, ledger_context(state, laws.limits, step))
     state = state._replace(ledgers=pages.put(state.ledgers, step, ledger))
     if step == state.trainer.version:
+        # Its context reads the ledger that was just replaced.
         state = state._replace(step=laws.fire(STEP_ASSEMBLY, "charged", state.step, step_context(state, laws)))
     return state, [changes.GroupLost(step)]
 

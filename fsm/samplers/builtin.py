@@ -155,7 +155,7 @@ class Windowed(BaseSampler):
         return self.window == 0
 
     def required_buffer_capacity(self, groups_per_step: int) -> int:
-        """No more than a chunk, which every sampler needs (A4)."""
+        """0: no more than every sampler needs, which is a chunk (A4)."""
         return 0
 
     def default_buffer_capacity(self, groups_per_step: int) -> int:

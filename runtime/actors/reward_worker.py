@@ -1,4 +1,4 @@
-"""The reward worker: a CPU process where rewards are computed. It loads no model, and runs no code of users itself.
+"""The reward worker: a process on the CPU that rates completions. It loads no model, and runs no code of users itself.
 
 Verdicts of the package's own tasks are made here, at once. Verdicts of users' code are made in its pool of processes
 (`runtime.tasks.verdicts`): any failure there is a data failure of one rollout, returned as a value. A worker that dies

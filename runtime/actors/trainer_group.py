@@ -69,7 +69,7 @@ class TrainerGroup:
         return unreadable
 
     async def finish_step(self, step: int) -> StepMetrics:
-        """Take the optimizer step. The call also publishes the weights, which always follows: one call less a step."""
+        """Take the optimizer step, and publish the weights, which would be the next call."""
         calls: list[tuple[Any, Any]] = [rank.finish_step.remote(step) for rank in self._ranks]
         metrics: StepMetrics = (await asyncio.gather(*(finished for finished, _ in calls)))[0]
         self._published = Published(metrics.version, calls[0][1])

@@ -1,8 +1,9 @@
 """The controller: the process that feeds events to the core and carries its effects out. It imports no torch.
 
 Start with `controller`: its docstring names the four phases of a run and the file of each. To follow one happening,
-start with `pumps`: a sync of weights is `pumps.sync`, a rollout that dies is `pumps.generation`. Nothing here decides
-which group is trained, retried or dropped: that is the core's. Only `event_loop` may call `Core.apply`.
+start with `pumps`: a sync of weights is `pumps.sync`, a rollout that dies is `pumps.generation` (its worker:
+`Fleet.exchange`). Nothing here decides which group is trained, retried or dropped: that is the core's. Only
+`event_loop` may call `Core.apply`.
 
     controller    the actor: phases, messages, interrupts, the watchdog
     starting      phase 1: actors, core, pumps

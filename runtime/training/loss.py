@@ -11,6 +11,7 @@ the rollout and sg the stopped gradient, the loss of a token is
 | recomputed   | true       | current / sg(current) = 1 | min(sg(current) / generation, the cap) |
 | recomputed   | false      | current / sg(current) = 1 | 1                                      |
 | generation   | true       | current / generation      | 1                                      |
+| generation   | false      | refused: this ratio is the correction                              |
 
 `recomputed` is the decoupled objective (arXiv:2110.00641) as NeMo-RL computes it. Its old policy is the trainer's at
 the start of the step. A step accumulates gradients under fixed weights and applies them once, so that policy *is* the
@@ -82,13 +83,13 @@ def clipped_policy_loss(ratio: Tensor, advantages: Tensor, config: LossConfig) -
     return -objective, below, above
 
 
-def importance_weights(prev_logprobs: Tensor, generation_logprobs: Tensor, cap: float | None) -> Tensor:
-    """Truncated importance weights min(π_prev / π_generation, cap) of each token, without gradient, any shape.
+def importance_weights(logprobs: Tensor, generation_logprobs: Tensor, cap: float | None) -> Tensor:
+    """Truncated importance weights min(π / π_generation, cap) of each token, without gradient, any shape.
 
     Truncation trades a little bias for bounded variance (Ionides 2008, doi:10.1198/106186008X320456). Between the
     policy that trains and that of an inference engine it is known as TIS.
     """
-    weights = probability_ratio(prev_logprobs, generation_logprobs).detach()
+    weights = probability_ratio(logprobs, generation_logprobs).detach()
     return weights if cap is None else weights.clamp(max=cap)
 
 
@@ -166,13 +167,13 @@ def policy_loss(
 
     Raises ValueError for a KL penalty without reference log-probabilities.
     """
-    prev_logprobs = logprobs.detach()
-    old_logprobs = generation_logprobs if config.old_policy == "generation" else prev_logprobs
+    fixed_logprobs = logprobs.detach()
+    old_logprobs = generation_logprobs if config.old_policy == "generation" else fixed_logprobs
     token_loss, below, above = clipped_policy_loss(probability_ratio(logprobs, old_logprobs), advantages, config)
     if config.old_policy == "recomputed" and config.use_importance_sampling_correction:
         cap = config.truncated_importance_sampling_ratio
-        token_loss = importance_weights(prev_logprobs, generation_logprobs, cap) * token_loss
-    kl_to_reference = torch.zeros_like(prev_logprobs)
+        token_loss = importance_weights(fixed_logprobs, generation_logprobs, cap) * token_loss
+    kl_to_reference = torch.zeros_like(fixed_logprobs)
     if reference_logprobs is not None:
         kl_to_reference = reference_kl(logprobs, reference_logprobs, generation_logprobs, config)
         token_loss = token_loss + config.reference_policy_kl_penalty * kl_to_reference
@@ -184,15 +185,15 @@ def policy_loss(
     if config.entropy_coefficient > 0:
         token_loss = token_loss - config.entropy_coefficient * entropy
     loss = aggregate(token_loss, mask, config.aggregation)
-    untruncated = importance_weights(prev_logprobs, generation_logprobs, cap=None)
-    mismatch = (prev_logprobs - generation_logprobs).abs()
+    untruncated = importance_weights(fixed_logprobs, generation_logprobs, cap=None)
+    mismatch = (fixed_logprobs - generation_logprobs).abs()
     return loss, no_sums(loss.device)._replace(
         loss=loss.detach().double(),
         tokens=mask.sum().double(),
         sequences=mask.any(dim=-1).sum().double(),
         entropy=_masked_sum(entropy.detach(), mask),
         # The tokens are the generating policy's, so it comes first: KL(generation ‖ current).
-        kl=_masked_sum(kl_estimate(log_ratio(generation_logprobs, prev_logprobs), "k3"), mask),
+        kl=_masked_sum(kl_estimate(log_ratio(generation_logprobs, fixed_logprobs), "k3"), mask),
         reference_kl=_masked_sum(kl_to_reference.detach(), mask),
         clipped_low=_masked_sum(below, mask),
         clipped_high=_masked_sum(above, mask),

@@ -1,8 +1,8 @@
 """Pumps turn effects into calls, and what the calls bring back into events.
 
 Start with `effects`, which hands each effect to its pump; each pump's docstring says what it consumes, waits for, is
-unblocked by, and produces. A pump decides nothing: it may keep track of calls under way, and never reads the core's
-state to choose what to do.
+unblocked by, and produces. A pump decides nothing about groups: it may keep track of calls under way, and reads no more
+of the core's state than the version.
 
     rows        where each group's data is, until it is cleared
     generation  StartRollout, AbortRollout → GroupFinished, GroupFailed: also when a rollout or its worker dies

@@ -5,8 +5,9 @@ Waits for: every worker's next answers, in an exchange that also carries the que
 Unblocked by: a worker that finishes groups, or dies.
 Produces: GroupFinished and GroupFailed.
 
-A worker that dies makes its exchange raise WorkerLost with its attempts. Each becomes a GroupFailed (infra), which the
-core retries or gives up on (`fsm`, L7), while `Fleet` restarts the worker.
+A worker that dies makes its exchange raise WorkerLost with its attempts, or they come as failed answers of the next
+exchange. Each becomes a GroupFailed (infra), which the core retries or gives up on (`fsm`, L7), while `Fleet` restarts
+the worker. After too many deaths `Fleet` raises FleetLost, and the run fails.
 """
 
 from __future__ import annotations

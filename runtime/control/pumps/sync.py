@@ -1,5 +1,5 @@
-"""The sync pump: where weights are synced. The trainer publishes them (`TrainerGroup.finish_step` already does, so that
-`publish` only returns what is there), and `Fleet.load` has the generation workers take them.
+"""The sync pump: where weights are synced. The trainer publishes them (after a step `TrainerGroup.finish_step` has done
+so already, and `publish` returns that), and `Fleet.load` has the generation workers take them.
 
 Consumes: SyncWeights.
 Waits for: the trainer to publish the version, then every generation worker to confirm it.
@@ -51,7 +51,7 @@ class SyncPump:
 
     async def _sync(self, version: int) -> None:
         if self.checkpoint_every and version % self.checkpoint_every == 0:
-            # Now, since the trainer is at rest, and would publish after it anyway.
+            # Before the weights are published: no rank computes now, and a resume finds the version that closed.
             try:
                 await self.checkpoint()
             except FileNotWritten as error:

@@ -1,4 +1,4 @@
-"""What must fit together: "Refused at setup" and "Accepted, with a warning"."""
+"""What must fit together: "What setup refuses" and "Accepted, with a warning"."""
 
 from typing import Any
 
