@@ -10,8 +10,6 @@ The first step of each side is a warm-up and not counted. TRL runs with one and 
 counts.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

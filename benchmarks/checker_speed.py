@@ -9,8 +9,6 @@ Machines differ and are noisy: `of plain` is the speed relative to a plain bread
 before and after each round in the same process.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import resource

@@ -12,8 +12,6 @@ Machines are noisy: `triggers` is the cost in guarded triggers of a `transitions
 measured before and after each round, and `× 64` compares those.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import json

@@ -9,8 +9,6 @@ Work that calls cause in other processes is not counted. On a busy machine steps
 milliseconds show that.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import statistics

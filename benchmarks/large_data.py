@@ -7,8 +7,6 @@ and to the first prompt group that is finished.
     python benchmarks/large_data.py --folder /tmp/large     # 1 GB for the file, 160 MB for its index
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

@@ -8,8 +8,6 @@ without lookahead. `--default` measures the CPU-bound default run, where two cor
 gains little.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import statistics

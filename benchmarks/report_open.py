@@ -9,8 +9,6 @@ all groups in view and close up.
     python benchmarks/report_open.py --keep /tmp/large
 """
 
-from __future__ import annotations
-
 import argparse
 import heapq
 import shutil

@@ -5,8 +5,6 @@
 Prints the last lines of every run that does not complete, and then exits with 1.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import statistics

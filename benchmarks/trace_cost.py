@@ -8,8 +8,6 @@ runtime writes. `--generate FILE` writes such a trace, for measuring its readers
     time evenstep trace /tmp/trace.jsonl --step 5000
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import gzip

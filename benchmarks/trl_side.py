@@ -4,8 +4,6 @@ and imports nothing of evenstep.
 Prints one JSON line: optimizer steps, trained completion tokens, seconds, mean reward of the first and last steps.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -4,8 +4,6 @@ The policy reads `374*485>`. It may answer at once (`181390`), or call the calcu
 (`=181390>`), and answer then. The reward is 1 for the right product in its last turn, whichever way it took.
 """
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ pip install 'evenstep[data]'
 python examples/chat_sums.py
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from datasets import Dataset

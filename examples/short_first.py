@@ -11,8 +11,6 @@ The core counts groups per class and does not know their tokens. So the sampler 
 group finishes and becomes part of its class.
 """
 
-from __future__ import annotations
-
 from fsm.events import GroupRecord
 from fsm.samplers import GatedSampler, chunk
 from fsm.state import GroupClass, View

@@ -8,8 +8,6 @@ takes a batch that was generated one version ahead, so the run waits forever for
 reports that before a GPU is paid for, with the shortest story of how it happens.
 """
 
-from __future__ import annotations
-
 from fsm.samplers import GatedSampler, chunk
 from fsm.state import GroupClass, View
 

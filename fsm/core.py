@@ -7,8 +7,6 @@ groups, so an error leaves the core as it was.
 The same events give the same effects and the same snapshot: there is no clock and no randomness here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -8,8 +8,6 @@ Completed or Stopped is the last effect of a run.
 No effect may apply an event while it is begun: its answer is a later event.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import NamedTuple
 

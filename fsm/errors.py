@@ -8,8 +8,6 @@
 - `LimitReached` and its kinds: nobody; the run went past a limit that its configuration sets.
 """
 
-from __future__ import annotations
-
 
 class EvenstepError(Exception):
     """The base of every error that evenstep raises on purpose."""

@@ -1,7 +1,5 @@
 """What the world tells the core, as plain data. `fsm.core.Core.apply` takes one event at a time."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import NamedTuple
 

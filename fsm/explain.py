@@ -3,8 +3,6 @@
 `status` and `waits_for` expect a state in which the core has made all its own moves, as it has after every event.
 """
 
-from __future__ import annotations
-
 from fsm.machines.run import RunState
 from fsm.machines.source import SourceState
 from fsm.machines.step_assembly import want

@@ -4,8 +4,6 @@
 (`on_event.resume`, `on_event.regenerate`, `on_event.replace_data`).
 """
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from typing import Any

@@ -4,8 +4,6 @@ A snapshot comes from a disk, so it may be damaged or made up. Everything that i
 that names the part, the value and what is expected there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from enum import IntEnum
 from itertools import pairwise

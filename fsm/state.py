@@ -4,8 +4,6 @@ Groups that no rule can tell apart are counted, not listed. The roster (`fsm.gro
 which, and nothing here depends on it.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from fsm.machines.admission_gate import AdmissionGate

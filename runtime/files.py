@@ -3,8 +3,6 @@
 Start with `write_json_aside` (replace a file in one go) and `writing` (turn the system's refusal into FileNotWritten).
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -26,7 +24,7 @@ class FileNotWritten(EvenstepError):
         self.path, self.reason, self.kept = path, reason, kept
         super().__init__(f"{path} could not be written: {reason}; {kept}")
 
-    def __reduce__(self) -> tuple[type[FileNotWritten], tuple[Path, str, str]]:
+    def __reduce__(self) -> "tuple[type[FileNotWritten], tuple[Path, str, str]]":
         return type(self), (self.path, self.reason, self.kept)  # it crosses processes
 
 

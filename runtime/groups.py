@@ -3,8 +3,6 @@
 Arrays are numpy, so that the object store shares them without a copy. They are read-only once published.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -223,7 +221,7 @@ class Evaluation:
         """The first of each kind (`one_of_each_kind`)."""
         return one_of_each_kind(self.failures)
 
-    def without_turns(self) -> Evaluation:
+    def without_turns(self) -> "Evaluation":
         """The same without texts, which only files need."""
         prompts = tuple(
             replace(prompt, rollouts=tuple(replace(rollout, turns=()) for rollout in prompt.rollouts))
@@ -232,7 +230,7 @@ class Evaluation:
         return replace(self, prompts=prompts)
 
 
-def joined(parts: Sequence[Evaluation]) -> Evaluation:
+def joined(parts: "Sequence[Evaluation]") -> "Evaluation":
     """Evaluations of parts of a set as one."""
     return Evaluation(
         prompts=tuple(sorted((prompt for part in parts for prompt in part.prompts), key=lambda prompt: prompt.index)),

@@ -1,7 +1,5 @@
 """Names and resources of the run's actors."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -4,8 +4,6 @@
 This imports neither torch nor ray.
 """
 
-from __future__ import annotations
-
 import copy
 import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -3,8 +3,6 @@
 `replay` also serves to tell a counterexample: it returns every situation, and the changes that led to it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -14,8 +14,6 @@ a state that was reached, and the new process knows nothing else (C1). So `Crash
 state of `CrashFrom.LAST_CHECKPOINT`, which keeps the checkpoint with the state and tries every pair of the two.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from typing import Any, NamedTuple, TypeVar

@@ -1,7 +1,5 @@
 """What all tests of vLLM share."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

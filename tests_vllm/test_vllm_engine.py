@@ -1,7 +1,5 @@
 """The vLLM engine for real, on a CPU, with the tiny model in float32."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 

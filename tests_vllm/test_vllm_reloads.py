@@ -1,7 +1,5 @@
 """A model that vLLM would compute wrongly after a sync is refused when the engine starts."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from pathlib import Path

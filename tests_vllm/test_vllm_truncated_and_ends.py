@@ -3,8 +3,6 @@
 Each of these spoils the engine for what comes after, so they follow each other in one scenario.
 """
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

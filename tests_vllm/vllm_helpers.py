@@ -1,7 +1,5 @@
 """A vLLM engine that tests share (it takes 15 to 30 s to start), and re-computations with transformers alone."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Coroutine
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A block says what each key may hold by itself. Which keys must fit together is i
 stands for in `fsm.config.values`.
 """
 
-from __future__ import annotations
-
 import copy
 import re
 from collections.abc import Mapping

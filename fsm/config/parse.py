@@ -4,8 +4,6 @@
 keys must fit together in `fsm.config.refusals`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import TypeVar, overload
 

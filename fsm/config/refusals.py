@@ -4,8 +4,6 @@ Each message says what, why, and what to set instead. A sampler is known by its 
 a custom one.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """From configuration to a sampler: a built-in one by name, a custom one by `module:ClassName`."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import inspect

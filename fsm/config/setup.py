@@ -1,7 +1,5 @@
 """From a checked configuration to the limits and the sampler that the core runs under."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from fsm.config.blocks import RunConfig

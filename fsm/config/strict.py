@@ -4,8 +4,6 @@ Plain YAML silently takes the last of two equal keys, and YAML 1.1, which PyYAML
 itself reads no file; `load_yaml` is for those who do.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the rest of the configuration code works with: a sampler's traits, and the numbers that null stands for."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import NamedTuple
 

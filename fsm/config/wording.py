@@ -4,8 +4,6 @@ pydantic finds the problems, and this puts them into words. It knows blocks only
 runtime's blocks in the same way.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 import types

@@ -1,7 +1,5 @@
 """From changes to effects: what the rules did to counts, the roster does to groups, and the world is told."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 from fsm.config.blocks import RolloutFailureConfig

@@ -4,8 +4,6 @@ Taking from one heap of a million entries walks through cold memory. So there is
 numbers, of which only the first and the newest are in use at any time, and a heap of the blocks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from heapq import heappop, heappush
 from operator import itemgetter

@@ -4,8 +4,6 @@ The cost of `check` does not depend on the number of groups. `check_deep` looks 
 tests, the simulation, the checker and snapshots. Both raise InvariantBroken with the values.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from fsm.errors import InvariantBroken

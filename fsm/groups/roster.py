@@ -5,8 +5,6 @@ prompt, slot, dispatch number and attempts. It obeys the counts and decides noth
 that the rules have made. `fsm.groups.book` has checked before that the groups of the change are there.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator
 from operator import attrgetter

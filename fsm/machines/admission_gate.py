@@ -1,7 +1,5 @@
 """AdmissionGate: whether the next batch may be dispatched."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """All machines, for code that needs every table: production, the checker, proofs and diagrams."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from fsm.machines.admission_gate import ADMISSION_GATE

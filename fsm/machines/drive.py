@@ -6,8 +6,6 @@ committed once, with the status, in the setter of `state`, so an update that rai
 error.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from enum import IntEnum
 from typing import Any

@@ -4,8 +4,6 @@ Groups are moved as counts: a rule of this table takes groups from one column of
 no machine object or trigger per group.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from enum import IntEnum
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Run: running, completed or stopped."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """ShortfallLedger: the groups charged to one open step, which the step closes without."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from enum import IntEnum
 from typing import NamedTuple

@@ -3,8 +3,6 @@
 An epoch is a fixed number of prompts in dataloader order. A prompt of a second epoch is another prompt.
 """
 
-from __future__ import annotations
-
 from enum import IntEnum
 from typing import NamedTuple
 

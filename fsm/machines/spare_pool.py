@@ -1,7 +1,5 @@
 """SparePool: prompts held back to replace filtered or dropped ones."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from enum import IntEnum
 from typing import NamedTuple

@@ -4,8 +4,6 @@ Its guard is the heart of evenstep: selected + charged never exceeds the step si
 when they are equal. The step's ShortfallLedger counts the charges, which come in the context.
 """
 
-from __future__ import annotations
-
 from enum import IntEnum
 from typing import NamedTuple
 

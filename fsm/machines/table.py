@@ -8,8 +8,6 @@ made from the tables as well.
 A table is total: in every state an event has a rule, or the event's refusal says what is missing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum

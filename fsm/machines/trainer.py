@@ -3,8 +3,6 @@
 The version moves when the optimizer step finishes, before its weights are synced.
 """
 
-from __future__ import annotations
-
 from enum import IntEnum
 from typing import NamedTuple
 

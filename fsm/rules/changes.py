@@ -4,8 +4,6 @@ The rules return changes with the new state. The book carries each to the groups
 records it, and properties look at it. `RULES` says which rules a change carries out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

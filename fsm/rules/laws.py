@@ -1,7 +1,5 @@
 """What every transition needs besides the state: the limits, the sampler, and a way to fire rules."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from fsm.machines.shortfall_ledger import LedgerContext

@@ -4,8 +4,6 @@ The budgets of dropped prompts are here too (L7). The charge itself is counted b
 (`fsm.machines.shortfall_ledger`); which step that is, the sampler decides.
 """
 
-from __future__ import annotations
-
 from fsm.errors import BudgetExceeded, SamplerError
 from fsm.events import FailureKind
 from fsm.machines.prompt_group import TRANSFER

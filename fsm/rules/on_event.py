@@ -4,8 +4,6 @@ Each returns the new state and the changes that led to it. `fsm.core` has checke
 nothing that the world does makes these raise. The core's own moves follow (`fsm.rules.own_moves`).
 """
 
-from __future__ import annotations
-
 from fsm.errors import SamplerError
 from fsm.events import FailureKind
 from fsm.machines.admission_gate import ADMISSION_GATE, GateContext

@@ -5,8 +5,6 @@ but the step being trained needs more groups than can ever be selected into it o
 both, and no event ends them. A sampler that keeps the rules leads to neither.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

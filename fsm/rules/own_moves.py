@@ -4,8 +4,6 @@ Each is a function of the state that returns the new state and its change, or No
 the list is part of the specification (docs/rules.md).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from fsm.errors import BelowFloor, EvenstepError, InvariantBroken, SamplerError, SearchExceeded

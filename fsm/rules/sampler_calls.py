@@ -5,8 +5,6 @@ names the sampler and the method, SystemExit included, which would end the proce
 is the user's. Built-in samplers are not checked.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """The four samplers that come with evenstep, written against the same protocol as a custom one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 

@@ -8,8 +8,6 @@ A promise counts for the methods that stand beside it. A subclass that overrides
 base class promised about `select`, until it declares that again. None promises nothing.
 """
 
-from __future__ import annotations
-
 from enum import Enum
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """What the core asks of a sampler, all of it plain functions of a read-only view, and the base classes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 

@@ -5,8 +5,6 @@ copies one page and the tuple of pages, so it costs little, and older values sta
 `PAGE_ENTRIES` keys have one page, so equal contents are equal tuples.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar, cast

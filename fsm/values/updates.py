@@ -4,8 +4,6 @@ mypy checks the keywords and types of `_replace` as NamedTuple declares them, so
 standard method goes through a mapping and `_make`; the generated one is a single tuple display, three times as fast.
 """
 
-from __future__ import annotations
-
 from typing import Any, TypeVar
 
 T = TypeVar("T", bound=tuple[Any, ...])

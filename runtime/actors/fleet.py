@@ -4,8 +4,6 @@ What happens when one dies: the call that notices it raises RayActorError, `_bur
 worker on the same seat, and the dead worker's attempts are reported once, as WorkerLost or as failed answers.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager

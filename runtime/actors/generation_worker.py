@@ -6,8 +6,6 @@ Unblocked by: a group's last rollout and verdict.
 Produces: answers, as groups end.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Iterable, Sequence
@@ -184,7 +182,7 @@ class GenerationWorker:
         evaluation = await self._host.evaluate(name, label, indices, partial(self._rate_held_out, name))
         return evaluation.without_turns()
 
-    async def _rate_held_out(self, name: str, groups: Sequence[SampledGroup]) -> Scored:
+    async def _rate_held_out(self, name: str, groups: "Sequence[SampledGroup]") -> Scored:
         """Have rollouts of a set rated, again after a backoff if the reward worker dies.
 
         Raises RayActorError after RATING_TRIES deaths.
@@ -206,7 +204,7 @@ class GenerationWorker:
         """Stop the engine and its processes."""
         await self._stack.aclose()
 
-    def _end(self, order: Order, started: float, sample: asyncio.Task[SampledGroup]) -> None:
+    def _end(self, order: Order, started: float, sample: "asyncio.Task[SampledGroup]") -> None:
         """Groups that end in one turn of the loop are delivered together."""
         if not self._ended:
             asyncio.get_running_loop().call_soon(self._start_deliveries)
@@ -225,7 +223,7 @@ class GenerationWorker:
         self._delivered.append(delivery)
         self._news.set()
 
-    async def _deliver(self, batch: Sequence[Ended]) -> list[Answer]:
+    async def _deliver(self, batch: "Sequence[Ended]") -> list[Answer]:
         """Have groups rated, and put those that will be trained into the data plane. Raises unforeseen errors."""
         answers: list[Answer] = []
         rated: list[tuple[Order, SampledGroup, float]] = []
@@ -270,7 +268,7 @@ class GenerationWorker:
             answers.append(AttemptFinished(order.attempt, receipt, row, busy_s, scored.notice))
         return answers
 
-    def _rated_by_environment(self, groups: Sequence[SampledGroup]) -> Scored | None:
+    def _rated_by_environment(self, groups: "Sequence[SampledGroup]") -> Scored | None:
         """The verdicts that came with the rollouts; None if reward workers are to rate them."""
         verdicts = [group.own_verdicts for group in groups]
         return Scored(verdicts, self._host.take_printed()) if verdicts[0] else None
@@ -282,7 +280,7 @@ class GenerationWorker:
     def _receipt(
         self,
         order: Order,
-        group: SampledGroup,
+        group: "SampledGroup",
         verdicts: Sequence[Verdict],
         generation_s: float,
         reward_s: float,
@@ -303,12 +301,12 @@ class GenerationWorker:
         )
 
 
-def to_be_rated(groups: Iterable[SampledGroup]) -> list[tuple[int, list[Completion]]]:
+def to_be_rated(groups: "Iterable[SampledGroup]") -> list[tuple[int, list[Completion]]]:
     """The arguments of a reward worker: for each group the index of its item, and each sibling's completion."""
     return [(group.index, [sample.completion for sample in group.samples]) for group in groups]
 
 
-def _group(sampled: SampledGroup, receipt: GroupReceipt) -> RolloutGroup:
+def _group(sampled: "SampledGroup", receipt: GroupReceipt) -> RolloutGroup:
     return RolloutGroup(
         prompt=receipt.prompt,
         rollouts=tuple(

@@ -3,8 +3,6 @@
 It imports torch, and is a separate module because the controller imports the worker and must not.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack

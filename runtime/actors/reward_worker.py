@@ -5,8 +5,6 @@ Verdicts of the package's own tasks are made here, at once. Verdicts of users' c
 is an infra failure, which Ray raises in the caller. Ray restarts it, since it has no state.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import random

@@ -1,7 +1,5 @@
 """All trainer ranks behind one handle: every rank gets the same calls, in the same order."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path

@@ -3,8 +3,6 @@
 torch is imported late, in the rank's process, since the controller imports this module and must not import torch.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -150,7 +148,7 @@ class TrainerRank:
 
 
 def _read_share(
-    plane: DataPlane, rows: Sequence[tuple[int, Row]], unneeded: Sequence[Row], ranks: Ranks
+    plane: DataPlane, rows: Sequence[tuple[int, Row]], unneeded: Sequence[Row], ranks: "Ranks"
 ) -> tuple[list[RolloutGroup], tuple[ClaimUnreadable, ...]]:
     """This rank's groups of a chunk, in order, and those that not every rank could read: no rank trains on them.
 

@@ -16,8 +16,6 @@ Each directory has one writer, the first trainer rank. It calls `stage`; every r
 TRAINER; the first rank calls `commit`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -71,7 +69,7 @@ class CheckpointRefused(Exception):
         self.reason = reason
         super().__init__(f"checkpoint {path}: {reason}")
 
-    def __reduce__(self) -> tuple[type[CheckpointRefused], tuple[Path, str]]:
+    def __reduce__(self) -> "tuple[type[CheckpointRefused], tuple[Path, str]]":
         return type(self), (self.path, self.reason)  # it crosses processes
 
 

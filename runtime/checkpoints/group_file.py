@@ -6,8 +6,6 @@ groups.safetensors   token_ids, loss_mask, logprobs: those of all rollouts, one 
 groups.json          per group its prompt, start_weight, end_weight and number of rollouts, in the same order
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

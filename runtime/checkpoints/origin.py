@@ -4,8 +4,6 @@ Data and model are identified by content, not by path: a file or model directory
 that was changed in place is another.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Iterator

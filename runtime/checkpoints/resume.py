@@ -4,8 +4,6 @@ Everything that could be refused later is refused here, in the process that the 
 another run, other data, another model, and a snapshot that the core does not accept.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

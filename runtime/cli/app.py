@@ -5,8 +5,6 @@ difference), `evenstep migrate` (3 refused as written) and `evenstep explain` (b
 `runtime.explain.explanation.EXIT`).
 """
 
-from __future__ import annotations
-
 from importlib.metadata import version
 from typing import Annotated
 

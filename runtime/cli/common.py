@@ -1,7 +1,5 @@
 """What several commands share: their trace argument, errors as exit codes, files written whole, a progress bar."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Callable, Iterator

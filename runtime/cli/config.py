@@ -4,8 +4,6 @@ A key's meaning is its field's description; what it may hold is its type and bou
 docstrings of validators and refusals. Nothing is written here that they do not say.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import PurePath

@@ -1,7 +1,5 @@
 """`evenstep diagram`: the machines as Mermaid, from the rule tables; and the vocabulary of happenings as a table."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """The `evenstep` console script. Light: every process that `evenstep check` spawns imports it."""
 
-from __future__ import annotations
-
 import os
 import sys
 

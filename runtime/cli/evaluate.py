@@ -1,7 +1,5 @@
 """`evenstep eval`: a model measured on held-out prompts."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -121,7 +119,7 @@ def _config_of(examinee: Examinee, given: Path | None) -> Path:
     return examinee.config
 
 
-def _chosen(settings: Settings, only: Sequence[str]) -> list[EvaluationSet]:
+def _chosen(settings: Settings, only: Sequence[str]) -> "list[EvaluationSet]":
     names = [each.name for each in settings.sets]
     for name in only:
         if name not in names:
@@ -132,8 +130,8 @@ def _chosen(settings: Settings, only: Sequence[str]) -> list[EvaluationSet]:
 
 
 def _measure(
-    settings: Settings, examinee: Examinee, sets: Sequence[EvaluationSet], shown: Console, watch: Watch
-) -> list[Measured]:
+    settings: Settings, examinee: Examinee, sets: "Sequence[EvaluationSet]", shown: Console, watch: "Watch"
+) -> "list[Measured]":
     from runtime.launch.ray_session import PROCESS_ENVIRONMENT
 
     for name, value in PROCESS_ENVIRONMENT.items():
@@ -153,12 +151,12 @@ def _measure(
 
 
 @contextmanager
-def _progress(console: Console, sets: Sequence[EvaluationSet]) -> Iterator[Watch]:
+def _progress(console: Console, sets: "Sequence[EvaluationSet]") -> "Iterator[Watch]":
     """A bar for each set on a terminal; elsewhere a line now and then."""
     if not console.is_terminal:
         said_s = 0.0
 
-        def say(progress: SetProgress) -> None:
+        def say(progress: "SetProgress") -> None:
             nonlocal said_s
             now_s = time.monotonic()
             said_s = said_s or now_s  # from the first prompt on
@@ -176,7 +174,7 @@ def _progress(console: Console, sets: Sequence[EvaluationSet]) -> Iterator[Watch
     with Progress(*columns, console=console, transient=True) as bars:
         tasks = {each.name: bars.add_task(each.name, total=None, accuracy=0.0, start=False) for each in sets}
 
-        def show(progress: SetProgress) -> None:
+        def show(progress: "SetProgress") -> None:
             task = tasks[progress.name]
             bars.start_task(task)
             bars.update(task, completed=progress.rated, total=progress.prompts, accuracy=progress.accuracy)
@@ -184,7 +182,9 @@ def _progress(console: Console, sets: Sequence[EvaluationSet]) -> Iterator[Watch
         yield show
 
 
-def _as_json(settings: Settings, examinee: Examinee, step: int | None, measured: Sequence[Measured]) -> dict[str, Any]:
+def _as_json(
+    settings: Settings, examinee: Examinee, step: int | None, measured: "Sequence[Measured]"
+) -> dict[str, Any]:
     return {
         "evenstep": version("evenstep"),
         "model": examinee.model_name,
@@ -194,7 +194,7 @@ def _as_json(settings: Settings, examinee: Examinee, step: int | None, measured:
     }
 
 
-def _print(measured: Sequence[Measured], examinee: Examinee) -> None:
+def _print(measured: "Sequence[Measured]", examinee: Examinee) -> None:
     from runtime.output.evaluation_table import COLUMN, figures_table
 
     console = Console()

@@ -1,7 +1,5 @@
 """`evenstep explain`: what a run waits for, down to the root. `evenstep status`: where a live run stands."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime
 import json

@@ -1,7 +1,5 @@
 """`evenstep migrate`: a configuration of NeMo-RL, TRL or verl as one of evenstep."""
 
-from __future__ import annotations
-
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """`evenstep replay`: feed a recorded run to today's core, and check the properties on the way."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

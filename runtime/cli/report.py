@@ -1,7 +1,5 @@
 """`evenstep report`: a trace as one page."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

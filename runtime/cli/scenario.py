@@ -1,7 +1,5 @@
 """`evenstep scenario run`: scenario files against the real core."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

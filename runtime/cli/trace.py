@@ -1,7 +1,5 @@
 """`evenstep trace`: the transitions of a run as a table."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`evenstep train`: a run of asynchronous GRPO."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -145,7 +143,7 @@ def _end_unbegun(status: Status, error: Exception, summary: Path | None, traceba
     _write(summary, value, EXIT_CODES[status])
 
 
-def _end(result: RunResult, summary: Path | None, console: Console) -> NoReturn:
+def _end(result: "RunResult", summary: Path | None, console: Console) -> NoReturn:
     from runtime.launch.signals import uninterrupted
     from runtime.output.summary import print_summary
 

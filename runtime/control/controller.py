@@ -11,8 +11,6 @@ run, in four phases:
 The watchdog (W2) and an interrupt reach each of them: in phase 3 they stop the core, any other is cut short.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import time

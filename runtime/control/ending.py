@@ -4,8 +4,6 @@ A save is waited for as long as it writes, and given up when it stands still for
 the trainer finishes its current call, and while a written file is hashed and flushed, no byte comes.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Callable, Coroutine

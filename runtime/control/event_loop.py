@@ -4,8 +4,6 @@ Everything here runs on one asyncio loop. Nothing polls: a task waits for a call
 An error in a task or a timer ends the run with that error.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Sequence

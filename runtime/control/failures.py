@@ -1,7 +1,5 @@
 """How a failed run gives its reason: the first cause, in one line, and the traceback apart, for a developer."""
 
-from __future__ import annotations
-
 import traceback
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Between the controller and the process that started the run: the plan, the messages, and who waits how long."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,7 +42,7 @@ class RunPlan:
     """All that defines a run."""
 
     settings: Settings
-    names: Names
+    names: "Names"
     model_directory: Path
     output: Path
     start: Start

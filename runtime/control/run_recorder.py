@@ -1,7 +1,5 @@
 """The records of a run: metrics, the trace's notes, and messages to the process that started the run."""
 
-from __future__ import annotations
-
 import dataclasses
 import time
 from collections.abc import Callable, Sequence

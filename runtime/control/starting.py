@@ -1,7 +1,5 @@
 """Phase 1 of a run: start its actors, open the core, and give every generation worker the weights."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """The `validation:` block: when held-out prompts are measured, how they are sampled, and in which named sets."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any, Self

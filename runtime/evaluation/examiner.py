@@ -1,7 +1,5 @@
 """Evaluation sets where an engine samples them: in a generation worker, and in `evenstep eval`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 from transformers import PreTrainedTokenizerBase

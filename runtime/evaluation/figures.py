@@ -1,7 +1,5 @@
 """The figures of an evaluation, each with its 95% confidence interval (`runtime.evaluation.statistics`)."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Evaluation sets with every key resolved, and the limits that an engine needs to sample them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar

@@ -10,8 +10,6 @@ prompts have the same number of rollouts.
     median  Woodruff's (JASA 47, 1952): the quantiles at the bounds of the share of values up to the median
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

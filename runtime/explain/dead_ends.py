@@ -1,7 +1,5 @@
 """Why a step can never be filled: the causes of deadlocks and livelocks. The first that applies is reported."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """`explain`: the verdict on a run at one moment; of a run that is over also its outcome and its newest checkpoint."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path

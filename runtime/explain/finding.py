@@ -1,7 +1,5 @@
 """What `explain` finds: a verdict with its reasons; and how long things usually take."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Where a live run stands, in three lines, for the train command and `evenstep status`; and asking it over Ray."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Callable, Mapping

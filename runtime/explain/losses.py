@@ -1,7 +1,5 @@
 """Verdicts that are missing: how many attempts and held-out rollouts failed for their data or its verifier, and why."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

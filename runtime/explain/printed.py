@@ -3,8 +3,6 @@
 All content of a trace is shown as text: none of it is markup, and control characters are escaped.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping
 

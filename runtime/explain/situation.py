@@ -1,7 +1,5 @@
 """A run at one moment: everything that a verdict is based on."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """What a step that can still close waits for: something that hangs, groups that are filtered, or just time."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The `generation:` block, with NeMo-RL's names (`policy.generation`) for the keys that it has too."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

@@ -5,8 +5,6 @@ flight: the engine keeps their tokens and their KV cache, samples every later to
 that in the group's `end_weight` (as in PipelineRL, arXiv:2509.19128).
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -113,7 +111,7 @@ class PromptTooLong(DataFailure):
             f"shorten the prompt or leave it out of the data, raise the limit, or {LONG_PROMPT_REMEDY}"
         )
 
-    def __reduce__(self) -> tuple[type[PromptTooLong], tuple[str, int, int]]:
+    def __reduce__(self) -> "tuple[type[PromptTooLong], tuple[str, int, int]]":
         return type(self), (self.request_id, self.tokens, self.limit)  # it crosses processes
 
 
@@ -133,7 +131,7 @@ class WeightsMismatch(ValueError):
     """The weights to load are not those of the engine's model. Nothing was loaded."""
 
     @staticmethod
-    def because(reason: str, *, version: int, kept: int) -> WeightsMismatch:
+    def because(reason: str, *, version: int, kept: int) -> "WeightsMismatch":
         """The error for weights of `version`, refused by an engine that keeps version `kept`."""
         return WeightsMismatch(
             f"weight version {version} does not fit the model of this engine, which keeps version {kept}: {reason}; "

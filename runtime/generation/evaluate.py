@@ -1,7 +1,5 @@
 """Held-out prompts rolled out and rated under the weights that an engine runs, beside its other work."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 

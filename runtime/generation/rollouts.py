@@ -4,8 +4,6 @@ Sampling needs the engine and runs in the generation worker. Rating needs no mod
 workers; an environment rates its own rollouts. A SampledGroup goes between them.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace

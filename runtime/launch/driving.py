@@ -4,8 +4,6 @@ Start with `drive`. The watchdog lives in the controller, so this process watche
 or a custom sampler that does not return, silences it.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Sequence

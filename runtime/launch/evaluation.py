@@ -4,8 +4,6 @@ The sets are sampled and rated by the code of a generation worker and a reward w
 the same parts as during a run of one worker. So the same weights give the accuracy that the run has printed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import time

@@ -1,7 +1,5 @@
 """What `evenstep eval` measures: a model directory, a run's final model, or one of its checkpoints."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A checkpoint's policy as a Hugging Face directory with a card. Needs torch: only `evenstep export model` uses it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from safetensors import SafetensorError

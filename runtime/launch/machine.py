@@ -6,8 +6,6 @@ is what the processes really take; pages shared with processes outside the tree 
 resident set size, from psutil, which counts shared pages once per process and so overstates.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import threading

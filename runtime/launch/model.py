@@ -1,7 +1,5 @@
 """The model directory that a run starts from, checked and prepared. Needs torch: it runs in another process."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path

@@ -18,8 +18,6 @@ one that passes may still run out of memory. Ray's CPUs are logical, so actors m
 process may not.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """Process trees, from /proc, and calls and processes that must end before a deadline."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """What a user sees during a run: one line a step; on a terminal, also where the run stands."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ Of a list with more than COUNTED_MAX prompts a sample is counted. Any other prom
 once its rollout starts (L7), which names its row.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass

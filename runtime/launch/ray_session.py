@@ -1,7 +1,5 @@
 """Ray for one run: a private cluster on the loopback, or an existing one that the run joins."""
 
-from __future__ import annotations
-
 import atexit
 import logging
 import os

@@ -5,8 +5,6 @@ prepares the model and drives the controller, and `summary_of` sums up the Outco
 imported late: after `ray_session` has set its environment.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ deadline.
 Python delivers signals to the main thread only; in another thread, each of these context managers changes nothing.
 """
 
-from __future__ import annotations
-
 import queue
 import signal
 import threading

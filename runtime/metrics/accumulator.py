@@ -20,8 +20,6 @@ groups of a step's `unfiltered_reward` are not a superset of those of its `rewar
 selected, charged and short groups, and the staleness, are the core's own.
 """
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from itertools import compress

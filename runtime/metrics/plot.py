@@ -1,7 +1,5 @@
 """plot.png of a run: reward, held-out accuracy and zero-variance fraction, over steps and over time."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path

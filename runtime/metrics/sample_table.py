@@ -1,7 +1,5 @@
 """Samples as a table for TensorBoard and W&B. Texts stay texts: control characters are escaped, markup is entities."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

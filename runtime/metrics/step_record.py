@@ -1,7 +1,5 @@
 """The metrics of one closed step, as metrics.jsonl has them."""
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import dataclass
 from typing import Any

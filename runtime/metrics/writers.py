@@ -5,8 +5,6 @@ Every line of metrics.jsonl has a `kind`: "step" with the fields of `runtime.met
 of a named set has its name in `set`; backends have its figures under validation/NAME/….
 """
 
-from __future__ import annotations
-
 import json
 import os
 from abc import ABC, abstractmethod

@@ -1,7 +1,5 @@
 """What a key's value becomes: the conversions that tables name, for any framework."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

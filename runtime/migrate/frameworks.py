@@ -1,7 +1,5 @@
 """The tables, and which framework a document is of."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import Enum
 from functools import cache

@@ -1,7 +1,5 @@
 """What is said of another framework's key in a configuration, from the tables of `evenstep migrate`."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 

@@ -4,8 +4,6 @@ An entry is `_self_`, a file's name, or a group with an option, `group@package: 
 file, or from the root of the configurations if it begins with `/`; the package is where the option's keys go.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """Conversions of NeMo-RL's keys that look at other keys too."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from fsm.config.blocks import InOrderConfig, ReadyFirstConfig, WeightFifoConfig, WindowedConfig

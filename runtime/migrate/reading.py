@@ -1,7 +1,5 @@
 """A configuration of another framework as it is used: with the files that it builds on, and its values resolved."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Sequence
 from pathlib import Path

@@ -6,8 +6,6 @@ it that have no row. `=` in place of ours is the same path, `-` none. A conversi
 theirs, for files that leave it out; `+ ours | value | note` is what their framework always does.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum

@@ -1,7 +1,5 @@
 """Learning-rate schedules of other frameworks as `optimizer.schedule`."""
 
-from __future__ import annotations
-
 from runtime.migrate.rows import Converted, Fate
 
 

@@ -1,7 +1,5 @@
 """Translate a document of another framework into one of evenstep, with a line on each of its keys."""
 
-from __future__ import annotations
-
 import copy
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

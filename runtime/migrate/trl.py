@@ -1,7 +1,5 @@
 """Conversions of TRL's keys that look at other keys too."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Conversions of verl's keys that look at other keys too."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The blocks `policy.tiny` and `warmup`. Imports no torch, since the controller reads them too."""
 
-from __future__ import annotations
-
 from typing import Self
 
 from pydantic import Field, model_validator

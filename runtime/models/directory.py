@@ -3,8 +3,6 @@
 Imports neither torch nor transformers. Weights that do not fit the configuration are only found by loading them.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

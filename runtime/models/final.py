@@ -4,8 +4,6 @@ The weights are the trained ones, under the names and in the types of the source
 the source's: configuration, generation_config, tokenizer, chat template, licence.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections import Counter

@@ -4,8 +4,6 @@ Allal et al., "SmolLM2", arXiv:2502.02737; Apache-2.0. The file's weights are qu
 converted once to 32-bit floats, and the directory is cached.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """From a task's texts to a model's tokens, and back."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -7,8 +7,6 @@ The warm-up takes a few seconds and gives reinforcement learning right answers t
 task is learnt: 10% to 15% accuracy gives a group both right and wrong answers.
 """
 
-from __future__ import annotations
-
 import string
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 numpy lacks bfloat16, so arrays carry its bits as uint16. No weight has that type otherwise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 Everything that a user typed is shown as text: inside YAML, or inside code spans of Markdown.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from importlib.metadata import version

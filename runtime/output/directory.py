@@ -8,8 +8,6 @@ them. Without a mark nothing is ever removed, nor is a file that no start makes.
 it, so that no other process resumes the run at the same time. A resumed run changes nothing before it begins.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import secrets

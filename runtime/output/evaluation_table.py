@@ -1,7 +1,5 @@
 """The figures of evaluation sets as a table, a column each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 

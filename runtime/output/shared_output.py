@@ -4,8 +4,6 @@ The process that starts the run puts a random token into the directory. The cont
 and generation workers may run on others, where the same path can be another directory, or none.
 """
 
-from __future__ import annotations
-
 import secrets
 import socket
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The end of a run for the user: the JSON of `--summary`, and the lines or table that are printed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict

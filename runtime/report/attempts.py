@@ -1,7 +1,5 @@
 """One row per attempt: prompt, slot, worker, times, result, and the fate of its group. And their lanes in a chart."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Mapping, Sequence
 from enum import IntEnum

@@ -1,7 +1,5 @@
 """One pass over a trace: all that a report or an export shows, in columns."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import chain
@@ -31,7 +29,7 @@ _WRONG = (TypeError, ValueError, LookupError, AttributeError, OverflowError)
 """What values of a wrong type, size or place raise."""
 
 
-def collect(trace: TraceFile, reached: Callable[[int], None] = lambda _: None) -> Collected:
+def collect(trace: TraceFile, reached: Callable[[int], None] = lambda _: None) -> "Collected":
     """Read a whole trace. `reached` is called with the number of records read so far.
 
     Raises TraceUnreadable: the trace has no record, is damaged before its last line, or holds what no run writes.

@@ -1,7 +1,5 @@
 """Tables as typed arrays, which a browser reads directly: a hundred thousand rows take megabytes. And their texts."""
 
-from __future__ import annotations
-
 import base64
 import sys
 from array import array
@@ -38,7 +36,7 @@ class Columns:
     def __len__(self) -> int:
         return len(self._first)
 
-    def __getitem__(self, name: str) -> array[Any]:
+    def __getitem__(self, name: str) -> "array[Any]":
         return self.columns[name]
 
     def append(self, *values: float) -> int:
@@ -65,7 +63,7 @@ def packed(tables: Mapping[str, Columns]) -> tuple[dict[str, Any], str]:
     return places, base64.b64encode(memory).decode("ascii")
 
 
-def _little_endian(column: array[Any]) -> bytes:
+def _little_endian(column: "array[Any]") -> bytes:
     if sys.byteorder == "little":
         return column.tobytes()
     swapped = array(column.typecode, column)

@@ -3,8 +3,6 @@
 The rule table of PromptGroup says from which place to which a change takes groups; nothing is decided here.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Callable, Mapping
 from typing import Any

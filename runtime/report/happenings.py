@@ -1,7 +1,5 @@
 """Notes of the runtime as marks, calls and metrics: workers start and die, stalls, validations, checkpoints."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import IntEnum
 

@@ -4,8 +4,6 @@ Content of a trace is data, never markup. Texts are JSON with `<`, `>` and `&` e
 text nodes. The content security policy allows only this script and this style, by their digests.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -5,8 +5,6 @@ Slices ("X") of one track must nest or lie apart, so attempts that one worker ru
 it. Times are microseconds since the trace was opened; every slice takes at least one.
 """
 
-from __future__ import annotations
-
 import heapq
 import json
 import math

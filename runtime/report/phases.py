@@ -1,7 +1,5 @@
 """The trainer's phases, the steps that it closed, and what it waited for while it was assembling."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import IntEnum
 

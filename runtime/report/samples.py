@@ -1,7 +1,5 @@
 """The samples of the run whose trace is shown: as many as a page bears, of steps that are spread over the run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from math import ceil
 from pathlib import Path

@@ -4,8 +4,6 @@ Selected, trained and charged groups count under the step that took or was charg
 step that its group is stamped with; without a stamp, under the step that was open at the time.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_right
 from collections import Counter, defaultdict

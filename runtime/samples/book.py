@@ -9,8 +9,6 @@ Like `StepMeter`, it sees every applied event after the fact, so nothing of it c
 Fates are those of `fsm.effects.ClearReason`, and READY for a group that was left when the run ended.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Literal
 

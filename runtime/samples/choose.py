@@ -1,7 +1,5 @@
 """Which samples to show. Each chooser reads the samples once and keeps only as many as it may show."""
 
-from __future__ import annotations
-
 import heapq
 import random
 from collections import deque

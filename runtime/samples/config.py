@@ -1,7 +1,5 @@
 """The block `samples`: how much of what the policy says is kept."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field, NonNegativeInt

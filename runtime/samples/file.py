@@ -1,7 +1,5 @@
 """samples.jsonl of a run, read line by line. Lines that are torn, or that no run writes, are skipped and counted."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass

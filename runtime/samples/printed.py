@@ -1,7 +1,5 @@
 """Samples on a terminal. What the policy said is shown as printable text: no markup, no cursor moves."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from rich.text import Text

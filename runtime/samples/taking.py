@@ -3,8 +3,6 @@
 The choice depends on the prompt's number, on the item and on the verdicts alone, so every attempt makes the same one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest

@@ -4,8 +4,6 @@ Item i of a task is a pure function of the configuration and i. So a run resumes
 for the same prompt twice.
 """
 
-from __future__ import annotations
-
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence

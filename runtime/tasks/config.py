@@ -1,7 +1,5 @@
 """The `data:` block: the task, how much of it is used, and which part is held out."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 

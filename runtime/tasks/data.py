@@ -3,8 +3,6 @@
 The stream's position is its whole state, so resuming is exact.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import lru_cache
 

@@ -1,7 +1,5 @@
 """Two tasks on characters that a tiny model learns within minutes: reversing letters and sorting digits."""
 
-from __future__ import annotations
-
 import random
 import string
 from functools import partial

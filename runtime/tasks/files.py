@@ -4,8 +4,6 @@ Rows stay on disk; a task keeps the numbers of its rows. Only verdict processes 
 functions.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any

@@ -1,7 +1,5 @@
 """Tasks of reasoning-gym (https://github.com/open-thought/reasoning-gym), by name."""
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 from typing import Any, NamedTuple

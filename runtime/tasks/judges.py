@@ -3,8 +3,6 @@
 Imports the standard library alone at the top, since every verdict process imports this module.
 """
 
-from __future__ import annotations
-
 import inspect
 import numbers
 import re
@@ -64,7 +62,7 @@ class FunctionJudge:
 
         return rate
 
-    def _total(self, rated: list[tuple[Verifier, _Rated]]) -> Verdict:
+    def _total(self, rated: "list[tuple[Verifier, _Rated]]") -> Verdict:
         """The weighted sum. Every `correct` that functions returned decides, or that of `correct_from` alone."""
         parts: dict[str, float] = {}
         for verifier, each in rated:
@@ -128,7 +126,7 @@ def takes_row(function: Callable[..., Any]) -> bool:
     return parameters[1].name == "row" or _ROW_TYPE.match(said) is not None
 
 
-def _rated(verifier: Verifier, returned: object) -> _Rated:
+def _rated(verifier: Verifier, returned: object) -> "_Rated":
     """Raises NoReward."""
     try:
         if not isinstance(returned, Mapping):

@@ -1,7 +1,5 @@
 """The keys of tasks whose completions are rated by functions that the configuration names, and the row they get."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Self

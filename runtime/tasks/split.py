@@ -4,8 +4,6 @@ A prompt is held out if a digest of its text is below a fraction. The side depen
 drawn twice, under another seed, or after a resume lands on the same side.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from hashlib import blake2b

@@ -1,7 +1,5 @@
 """Verifiers that a configuration may name (`runtime.tasks.verifiers:exact`): 1 for a right completion, else 0."""
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 from typing import Any

@@ -3,8 +3,6 @@
 A chooser takes a block of whole lines and yields some of them, in order. It may yield too many, never too few.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple

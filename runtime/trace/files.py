@@ -6,8 +6,6 @@ Every part begins with the header (`part` is its number). The writer compresses 
 that, and only then removes the plain part. A process that dies between these leaves both; readers take the plain one.
 """
 
-from __future__ import annotations
-
 import gzip
 import platform
 import re

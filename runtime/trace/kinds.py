@@ -6,8 +6,6 @@ Codes and fields are a file format: add kinds at the end, and never change those
 carries the table, so that a file explains itself.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping
 from functools import lru_cache

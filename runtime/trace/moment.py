@@ -1,7 +1,5 @@
 """The state of a run at any moment of its trace: the snapshot before it, plus the events since."""
 
-from __future__ import annotations
-
 import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass

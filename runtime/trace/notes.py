@@ -4,8 +4,6 @@ A note is a NamedTuple of plain values; the trace holds its fields as an array, 
 one closed step, is a note too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -155,7 +153,7 @@ Note = (
 )  # fmt: skip
 
 
-def note_of_receipt(receipt: GroupReceipt) -> GroupReceived:
+def note_of_receipt(receipt: "GroupReceipt") -> GroupReceived:
     """Sum up the rollouts of a finished group."""
     return GroupReceived(
         prompt=receipt.prompt,
@@ -170,7 +168,7 @@ def note_of_receipt(receipt: GroupReceipt) -> GroupReceived:
     )
 
 
-def note_of_evaluation(step: int, name: str, evaluation: Evaluation) -> Validated:
+def note_of_evaluation(step: int, name: str, evaluation: "Evaluation") -> Validated:
     """The figures of a set."""
     return Validated(
         step, evaluation.accuracy, evaluation.mean_reward, len(evaluation.rollouts), name, len(evaluation.failures),

@@ -4,8 +4,6 @@ Lines are chosen in raw bytes (`runtime.trace.choose`), so that a question about
 lines. A killed process may leave its last line torn; readers skip it.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import mmap

@@ -8,8 +8,6 @@
 `w` milliseconds. `w` is left out where it is 0, `m` and `f` where they are empty.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any, NamedTuple
 

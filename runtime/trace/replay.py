@@ -3,8 +3,6 @@
 The caller may check properties after each event; `specs` is imported only by the commands.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -52,7 +50,7 @@ class Difference:
         )
 
 
-def replay(path: Path, *, to: int | None = None, check: Check | None = None) -> Replay:
+def replay(path: Path, *, to: int | None = None, check: Check | None = None) -> "Replay":
     """Replay a trace from its beginning, or without that from its first snapshot; up to the record `to`.
 
     Raises TraceUnreadable, and ConfigError if the configuration or a custom sampler cannot be loaded.

@@ -3,8 +3,6 @@
 A question is first looked up in the raw lines; only lines that may match are parsed.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Records as rows of a table and as plain lines. All content is shown as printable text."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

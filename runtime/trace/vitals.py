@@ -4,8 +4,6 @@ They are a fold over the records. The writer puts them into every snapshot recor
 Times are seconds on the trace's monotonic clock.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Mapping
 from typing import Any, NamedTuple, cast

@@ -4,8 +4,6 @@
 names, codes and descriptions come from the code. `evenstep diagram --write` puts the table into docs/architecture.md.
 """
 
-from __future__ import annotations
-
 import inspect
 from typing import Any, NamedTuple
 

@@ -4,8 +4,6 @@ A process that is killed loses the records of the last `flush_interval_s` at mos
 the disk refuses the file, the run continues: the file ends at its last whole line, and the ring in memory goes on.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import deque

@@ -8,8 +8,6 @@
 | leave one out  | std of the others | NeMo-RL, whose keys these are |
 """
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

@@ -3,8 +3,6 @@
 The same groups in the same order always give the same microbatches.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
@@ -46,7 +44,7 @@ class Microbatch:
     advantages: Tensor
     """float32, (sequences,)."""
 
-    def to(self, device: torch.device) -> Microbatch:
+    def to(self, device: torch.device) -> "Microbatch":
         return Microbatch(*(getattr(self, each.name).to(device) for each in fields(self)))
 
 
@@ -130,7 +128,7 @@ def plan_microbatches(lengths: Sequence[int], token_budget: int) -> list[list[in
     return plan
 
 
-def pad(sequences: Sequence[TrainingSequence]) -> Microbatch:
+def pad(sequences: Sequence[TrainingSequence]) -> "Microbatch":
     """Put sequences into one microbatch, padded on the right to the longest."""
     shape = (len(sequences), max(len(sequence.rollout.token_ids) for sequence in sequences))
     token_ids = np.full(shape, PAD_TOKEN, dtype=np.int64)
@@ -153,13 +151,13 @@ def pad(sequences: Sequence[TrainingSequence]) -> Microbatch:
     )
 
 
-def microbatches(sequences: Sequence[TrainingSequence], token_budget: int) -> list[Microbatch]:
+def microbatches(sequences: Sequence[TrainingSequence], token_budget: int) -> "list[Microbatch]":
     """Pack sequences by length into padded microbatches of at most `token_budget` tokens."""
     lengths = [len(sequence.rollout.token_ids) for sequence in sequences]
     return [pad([sequences[index] for index in plan]) for plan in plan_microbatches(lengths, token_budget)]
 
 
-def empty_microbatch() -> Microbatch:
+def empty_microbatch() -> "Microbatch":
     """One row of padding that trains nothing, for a rank with fewer microbatches than others."""
     return Microbatch(
         token_ids=torch.full((1, 2), PAD_TOKEN),

@@ -1,7 +1,5 @@
 """The `policy`, `loss_fn` and `optimizer` blocks, with NeMo-RL's names for the keys that it has too."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -38,7 +36,7 @@ class PolicyConfig(Strict):
     )
 
     @model_validator(mode="after")
-    def _longest_rollout_fits_a_microbatch(self) -> PolicyConfig:
+    def _longest_rollout_fits_a_microbatch(self) -> "PolicyConfig":
         """`train_microbatch_tokens` below `max_total_sequence_length`: a rollout is never split."""
         if self.train_microbatch_tokens < self.max_total_sequence_length:
             raise ValueError(
@@ -59,7 +57,7 @@ class RewardShapingConfig(Strict):
     overlong_buffer_penalty: float = Field(default=1.0, gt=0, description="The complete punishment.")
 
     @model_validator(mode="after")
-    def _buffer_within_the_response(self) -> RewardShapingConfig:
+    def _buffer_within_the_response(self) -> "RewardShapingConfig":
         """`overlong_buffer_length` above `max_response_length`."""
         if self.overlong_buffer_length > self.max_response_length:
             raise ValueError(
@@ -152,7 +150,7 @@ class LossConfig(Strict):
         description="Stop the run after this many consecutive steps in which overlong_filtering left no token to train "
         "on, so that the weights stayed; null: only warn.",
     )
-    reward_shaping: RewardShapingConfig | None = Field(
+    reward_shaping: "RewardShapingConfig | None" = Field(
         default=None, description="Soft punishment of long rollouts; null: none."
     )
 
@@ -171,7 +169,7 @@ class LossConfig(Strict):
         return {**given, "aggregation": "token" if token_level else "sequence"}
 
     @model_validator(mode="after")
-    def _generation_ratio_is_the_correction(self) -> LossConfig:
+    def _generation_ratio_is_the_correction(self) -> "LossConfig":
         """`old_policy: generation` without `use_importance_sampling_correction`, which its ratio is."""
         if self.old_policy == "generation" and not self.use_importance_sampling_correction:
             raise ValueError(
@@ -197,7 +195,7 @@ class DecaySchedule(Strict):
     min_lr_ratio: float = Field(default=0.0, ge=0, le=1, description="The lowest learning rate, as a fraction of lr.")
 
     @model_validator(mode="after")
-    def _warmup_within_total(self) -> DecaySchedule:
+    def _warmup_within_total(self) -> "DecaySchedule":
         """`warmup_steps` of `total_steps` or more: no step is left to decay over."""
         if self.warmup_steps >= self.total_steps:
             raise ValueError(

@@ -36,8 +36,6 @@ is that of the divergence (k1, k3) or of the mean of d² / 2 (k2). A token's eff
 every loss that adds up tokens. Where a clamp binds, the gradient is 0.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """A Hugging Face causal LM directory as a policy, and the log-probabilities of tokens under it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """AdamW, learning-rate schedules, and the gradient's scaling and clipping."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

@@ -4,8 +4,6 @@ FSDP2 (arXiv:2304.11277) shards parameters, gradients and optimizer state. Gradi
 averaged: the step divides them once, by what all ranks accumulated.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

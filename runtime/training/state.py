@@ -11,8 +11,6 @@ Tensors are whole for any number of ranks, so that a run may resume with another
 Accumulated gradients of an unfinished step are not saved: its groups are trained again.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path

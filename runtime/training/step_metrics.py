@@ -1,7 +1,5 @@
 """The metrics of one finished step. Imports no torch, since the controller reads them too."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 NOTHING_TRAINED_REMEDY = (

@@ -1,7 +1,5 @@
 """Sums that a step collects while its chunks are trained."""
 
-from __future__ import annotations
-
 from typing import Generic, NamedTuple, TypeVar
 
 import torch

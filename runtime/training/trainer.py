@@ -8,8 +8,6 @@ The gradient of a sum is the sum of the gradients, and nothing is divided before
 groups alone, not on their cut into chunks and microbatches.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext

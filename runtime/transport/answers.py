@@ -3,8 +3,6 @@
 Orders and answers are plain, small and without tensors. Rollouts go through the data plane; an answer has their `row`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple

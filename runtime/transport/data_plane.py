@@ -4,8 +4,6 @@ A worker puts a group and gets a row, which names it. The row goes through the c
 group. Rows have no group data. A group must outlive its worker, which may die while its groups are ready.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Protocol
 

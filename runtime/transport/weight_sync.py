@@ -6,8 +6,6 @@ the weights, in Ray's object store. With `collective` (`runtime.transport.collec
 a Publication says where to join.
 """
 
-from __future__ import annotations
-
 from typing import Protocol
 
 from runtime.generation.engine import Weights

@@ -5,8 +5,6 @@ numbers, and each further one enlarges something at the cost of something else: 
 a second replacement, a second epoch (scopes.yaml). A case that adds nothing to the first is left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path

@@ -7,8 +7,6 @@ To the checker, whether a failed attempt is retried is the world's decision; a r
 attempts are tried until the story can happen. Some stories fit none: `Untold` says why.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Verdicts for machines: plain values for JSON, JUnit XML and SARIF."""
 
-from __future__ import annotations
-
 from typing import Any
 from xml.etree import ElementTree
 

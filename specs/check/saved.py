@@ -1,7 +1,5 @@
 """A counterexample as the text of files that reproduce it: a scenario, and a pytest test of the property itself."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path

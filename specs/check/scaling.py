@@ -5,8 +5,6 @@ one of N, a buffer larger than required behaves otherwise than one just large en
 makes the numbers small. It notes every change (`ScaledOption`), so a verdict can say for which bounds it holds.
 """
 
-from __future__ import annotations
-
 import inspect
 from functools import reduce
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """A counterexample as a numbered story: each event, its changes, and what each open step has selected and charged."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

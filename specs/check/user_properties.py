@@ -4,8 +4,6 @@ The error names the property, the file and the line: of a module that cannot be 
 property, of a name that is taken, and of a predicate that raises or answers neither True nor False.
 """
 
-from __future__ import annotations
-
 import ast
 import traceback
 from collections.abc import Callable

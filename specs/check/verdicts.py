@@ -1,7 +1,5 @@
 """Explores the cases of a configuration, on several processes, and puts the verdicts together."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing

@@ -5,8 +5,6 @@ the trainer answers too; in a healthy run this closes the step. If nothing can h
 tries every other continuation, up to a bound: losses, retries, unreadable groups.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 

@@ -16,8 +16,6 @@ counterexample: it says that something never happens. `eventually` is decided at
 states (`specs.checker.liveness`), so it is worth its memory only where the rest holds.
 """
 
-from __future__ import annotations
-
 import gc
 import time
 from collections.abc import Iterator

@@ -11,8 +11,6 @@ must be taken, or impossible somewhere; one that strong fairness asks for must b
 possible are left out and the rest is searched again.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -34,7 +32,7 @@ class Duties(NamedTuple):
     """Whether no run has it forever."""
 
     @classmethod
-    def of(cls, answers: Sequence[Answer], model: Model) -> Duties:
+    def of(cls, answers: Sequence[Answer], model: Model) -> "Duties":
         """The duties of a model's answers."""
         actions: dict[tuple[str, object], int] = {}
         action: list[int] = []
@@ -66,7 +64,7 @@ Arrives = Callable[[int, int], bool]
 class _Without:
     """The graph without what reaches the property: states that a run which never reaches it may stay in."""
 
-    def __init__(self, graph: Graph, duties: Duties, bit: int) -> None:
+    def __init__(self, graph: Graph, duties: "Duties", bit: int) -> None:
         self.graph, self.duties, self.bit = graph, duties, bit
 
     def steps(self, state: int) -> Iterable[tuple[int, int]]:
@@ -87,7 +85,7 @@ class _Without:
         }
 
 
-def find_lasso(graph: Graph, duties: Duties, bit: int) -> Lasso | None:
+def find_lasso(graph: Graph, duties: "Duties", bit: int) -> Lasso | None:
     """A fair run that never reaches the property of that bit, one that leaves the shortest way early; or None."""
     without = _Without(graph, duties, bit)
     best: Lasso | None = None

@@ -6,8 +6,6 @@ It remembers nothing but the states that it has seen, so it is slow, and easy to
 the same, which tests compare; it adds `eventually`, bounds, and about ten times the speed.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from fsm.rules.laws import Laws

@@ -4,8 +4,6 @@ States are numbered in the order in which they are found, breadth first, so the 
 distance. Everything is an array of integers: 8 bytes a state, and 9 a transition where transitions are kept.
 """
 
-from __future__ import annotations
-
 from array import array
 
 import numpy as np

@@ -8,8 +8,6 @@ the bits that it read. A key is looked up under one after the other of the sets 
 far; what is found under none of them is learned, key by key, by running the function.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 

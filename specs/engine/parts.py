@@ -12,8 +12,6 @@ Above its parts a key has room for one more number, the checkpoint that a world 
 (`CHECKPOINT`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any
 

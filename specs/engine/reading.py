@@ -5,8 +5,6 @@ read, and its `_replace` makes another one, in which what was left alone is stil
 `TracedSheet` in the same way; the sheet's items, which updates copy, are `UnreadColumn`s until somebody looks at them.
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable, Iterator
 from itertools import compress
@@ -151,11 +149,11 @@ for _name, _place in _COLUMNS.items():
     setattr(TracedSheet, _name, _column(_place))
 
 
-def _on_value(operation: Callable[[Any, Any], Any]) -> Callable[[UnreadColumn, Any], Any]:
+def _on_value(operation: Callable[[Any, Any], Any]) -> "Callable[[UnreadColumn, Any], Any]":
     return lambda column, other: operation(column.read(), other.read() if isinstance(other, UnreadColumn) else other)
 
 
-def _on_other(operation: Callable[[Any, Any], Any]) -> Callable[[UnreadColumn, Any], Any]:
+def _on_other(operation: Callable[[Any, Any], Any]) -> "Callable[[UnreadColumn, Any], Any]":
     return lambda column, other: operation(other, column.read())
 
 

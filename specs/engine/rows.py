@@ -4,8 +4,6 @@ A row is a key's words of 64 bits, the lowest first (`specs.engine.parts`); an a
 Whatever is looked up here is compared word by word: a hash says where to look, never what is there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 

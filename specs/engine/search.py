@@ -1,7 +1,5 @@
 """One exploration: every state, level by level, with every property that one state or one transition can break."""
 
-from __future__ import annotations
-
 import resource
 import time
 from collections.abc import Callable

@@ -4,8 +4,6 @@ Each is remembered by what it read of the state (`specs.engine.lookup`): what ma
 moves, a resume, and per kind of transition the judgement. `specs.engine.sweep` puts transitions together from them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import partial
 from typing import Any, NamedTuple, TypeVar, cast

@@ -4,8 +4,6 @@ Each part of a transition is looked up for all rows (`specs.engine.lookup`), and
 that stay, and those that replace the others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -46,7 +44,7 @@ class Transitions(NamedTuple):
     """Per transition the place of its state."""
     answer: Numbers
 
-    def before(self, place: int) -> Transitions:
+    def before(self, place: int) -> "Transitions":
         """Those before one of them."""
         return Transitions(self.source[:place], self.answer[:place])
 
@@ -54,7 +52,7 @@ class Transitions(NamedTuple):
 class Prospect(NamedTuple):
     """What may come in some states, and per state whether the run is over, or deadlocked."""
 
-    transitions: Transitions
+    transitions: "Transitions"
     over: Flags
     stuck: Flags
 
@@ -194,7 +192,7 @@ class Sweep:
         self._begin = rows_of([steps.begin], WORDS)
         self._checkpoints = RowSet(WORDS)
 
-    def follow(self, rows: Rows, transitions: Transitions) -> Led:
+    def follow(self, rows: Rows, transitions: "Transitions") -> Led:
         """Where transitions from the states of these rows lead. Raises LookupFault for one of them."""
         answer = transitions.answer
         before = taken(rows, transitions.source)

@@ -4,8 +4,6 @@ The figures are kept in docs/generated/evidence.json. Each part is gathered sepa
 others stay as they were. Without PART, all but the deep suite are gathered.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

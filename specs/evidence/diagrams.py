@@ -1,7 +1,5 @@
 """Pictures of the machines, drawn by `transitions` from the rule tables as Mermaid."""
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 from transitions.extensions import GraphMachine

@@ -6,8 +6,6 @@ the less goes wrong in it (`_EXTENTS`): its states grow with the number of ways 
 can be spread over the places, so one cell with everything at once would outlast all others together.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing

@@ -1,7 +1,5 @@
 """A small run and its world: what mutants are hunted in, and what the core's twins are compared on."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType

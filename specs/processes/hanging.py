@@ -11,8 +11,6 @@ The watch is `faulthandler`'s, a thread of C: it also fires if the code holds th
 it; an exploration calls that before everything that it runs.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import importlib
 import re

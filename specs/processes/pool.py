@@ -1,7 +1,5 @@
 """Work on other processes, which never outlive the one that asked for it."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

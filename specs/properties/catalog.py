@@ -4,8 +4,6 @@
 the core showed to be missing; they are kept apart for their cost.
 """
 
-from __future__ import annotations
-
 from fsm.rules.laws import Laws
 from specs.properties import edges_of_groups as groups
 from specs.properties import edges_of_steps as steps

@@ -5,8 +5,6 @@ needs of the state (the queue, the spares, the dispatch index) from change to ch
 that a later one of the same transition hides.
 """
 
-from __future__ import annotations
-
 from fsm.machines.source import Source, SourceState
 from fsm.machines.trainer import TrainerState
 from fsm.rules import changes

@@ -1,7 +1,5 @@
 """Properties of every transition: losses (L), steps, ends (X) and resumes (C); and what must happen in the end."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 from fsm.errors import BelowFloor, BudgetExceeded, SamplerError, SearchExceeded

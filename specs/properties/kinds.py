@@ -13,8 +13,6 @@ more, which need no predicate: `DEADLOCK` and `REFUSED`.
 A predicate is deterministic, looks at its arguments alone, and raises nothing.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
@@ -106,7 +104,7 @@ class Properties(NamedTuple):
         """Every one of them, kind by kind."""
         return (*self.always, *self.edges, *self.sometimes, *self.eventually)
 
-    def and_also(self, others: Sequence[Property]) -> Properties:
+    def and_also(self, others: Sequence[Property]) -> "Properties":
         """These, and then others of any kind."""
         return Properties(
             (*self.always, *(prop for prop in others if isinstance(prop, Always))),
@@ -115,7 +113,7 @@ class Properties(NamedTuple):
             (*self.eventually, *(prop for prop in others if isinstance(prop, Eventually))),
         )
 
-    def without(self, *names: str) -> Properties:
+    def without(self, *names: str) -> "Properties":
         """All but these. A property that is violated first hides those that come later."""
         return Properties().and_also([prop for prop in self.all() if prop.name not in names])
 

@@ -1,7 +1,5 @@
 """What the rules say of a sampler, from what it promises."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from fsm.rules.laws import Laws

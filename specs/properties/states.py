@@ -5,8 +5,6 @@ each of the core's own moves leaves undone, from the rules and without those mov
 something is left to do, so a core that is wrong about it agrees with itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from fsm.errors import InvariantBroken

@@ -1,7 +1,5 @@
 """What a scenario can expect of a run, one function a key (docs/scenarios.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

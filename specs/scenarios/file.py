@@ -1,7 +1,5 @@
 """Scenario files: their format, checked before anything runs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple

@@ -1,7 +1,5 @@
 """Runs scenario files against the real core, without Ray, torch and a clock."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path

@@ -4,8 +4,6 @@ Rollouts finish, chunks are trained and time passes when a method says so, witho
 test a custom sampler or trainer with it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

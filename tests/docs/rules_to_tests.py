@@ -4,8 +4,6 @@ Run by `make docs`. A citation is a rule's number in the `source` of a scenario,
 docstring, a comment or a text of a Python file.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import tokenize

@@ -1,7 +1,5 @@
 """docs/generated/configuration.md is made from the blocks, and leaves none of their keys out."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What docs/data_sets.md shows runs as it stands."""
 
-from __future__ import annotations
-
 import re
 import runpy
 import shutil

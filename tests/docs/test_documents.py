@@ -1,7 +1,5 @@
 """The documents show what the code does."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import Counter

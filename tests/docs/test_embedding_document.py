@@ -1,7 +1,5 @@
 """The driver of docs/embedding_the_core.md, as printed, around the real core."""
 
-from __future__ import annotations
-
 import copy
 import random
 import re

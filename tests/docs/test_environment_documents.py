@@ -1,7 +1,5 @@
 """What docs/environments.md shows runs as it stands."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import sys

@@ -1,7 +1,5 @@
 """What docs/evaluation.md shows runs as it stands."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The example of docs/migrate.md, as it is written there."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

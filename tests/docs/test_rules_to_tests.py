@@ -1,7 +1,5 @@
 """docs/generated/rules_to_tests.md leads from every rule to what shows it."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """What docs/tasks.md shows runs as it stands."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -1,7 +1,5 @@
 """The table of happenings in docs/architecture.md is the code's, and every scenario agrees with it."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from functools import partial

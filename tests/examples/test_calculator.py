@@ -1,7 +1,5 @@
 """The calculator of the examples pays for right products, and a tiny model learns to call it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

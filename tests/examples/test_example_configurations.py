@@ -1,7 +1,5 @@
 """The example configurations are valid, and the one of the default run is the default run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The example of a custom sampler, driven through the real core."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The example of mathematics runs as its file says, on the real model."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What the tests of the runtime's bookkeeping share: runs of the real core without Ray, and groups with data."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from typing import Any

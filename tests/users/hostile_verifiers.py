@@ -1,7 +1,5 @@
 """Verifiers that do what the completion's first word says, and hardly ever anything good."""
 
-from __future__ import annotations
-
 import _thread
 import asyncio
 import ctypes

@@ -1,7 +1,5 @@
 """A verifier that calls math_verify itself, as its documentation shows."""
 
-from __future__ import annotations
-
 from math_verify import parse, verify
 
 

@@ -1,7 +1,5 @@
 """Verifiers in every form that a verifier may have, and some that none may."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """A sampler as a user writes one: one class in one file."""
 
-from __future__ import annotations
-
 from fsm.samplers import GatedSampler, chunk
 from fsm.state import GroupClass, View
 

@@ -1,7 +1,5 @@
 """A taskset of verifiers 0.4 with a tool: products that are computed by a tool server."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import verifiers.v1 as vf

@@ -1,7 +1,5 @@
 """Tasksets of verifiers 0.4: sums in one turn, with a tool, and with a simulated user."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import verifiers.v1 as vf

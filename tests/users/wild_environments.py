@@ -1,7 +1,5 @@
 """Environments that do what the policy says, and hardly ever anything good."""
 
-from __future__ import annotations
-
 import asyncio
 import ctypes
 import os

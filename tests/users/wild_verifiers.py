@@ -1,7 +1,5 @@
 """Verifiers for whole runs: nearly always sane, wild for some completions."""
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import os

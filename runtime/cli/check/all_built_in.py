@@ -1,7 +1,5 @@
 """`evenstep check --all`: the matrix of configurations on all cores, one line each, and the totals."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections import Counter

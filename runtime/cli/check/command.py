@@ -1,7 +1,5 @@
 """`evenstep check`: prove, before a run starts, that its configuration or a custom sampler cannot go wrong."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

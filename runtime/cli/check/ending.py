@@ -1,7 +1,5 @@
 """How `evenstep check` ends without a verdict: by a signal, or for a reason that it reports."""
 
-from __future__ import annotations
-
 import signal
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """The input of `evenstep check`: a run's YAML, a scenario file, or nothing; perhaps another sampler, and properties."""
 
-from __future__ import annotations
-
 import copy
 import importlib
 import importlib.util

@@ -1,7 +1,5 @@
 """The files that `evenstep check` writes; whether it can write them is checked before anything is explored."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from importlib.metadata import version

@@ -1,7 +1,5 @@
 """`evenstep export`: a run as trace events for the Perfetto viewer, or a checkpoint as a model."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress

@@ -1,7 +1,5 @@
 """`evenstep samples`: what the policy said."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any

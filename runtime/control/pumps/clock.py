@@ -6,8 +6,6 @@ Unblocked by: timers.
 Produces: BackoffOver, StallTimeout and DeadEndReached.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Which pump carries out which effect: `Pumps` is what `Control` hands the effects of each event to."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -10,8 +10,6 @@ exchange. Each becomes a GroupFailed (infra), which the core retries or gives up
 the worker. After too many deaths `Fleet` raises FleetLost, and the run fails.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from functools import partial

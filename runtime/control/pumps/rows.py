@@ -7,8 +7,6 @@ Produces: deletions in the data plane. Trained rows go with the next chunk to th
 reads: a separate call once a step would be a tenth of what control costs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from fsm.effects import ClearRows

@@ -7,8 +7,6 @@ Unblocked by: the last confirmation.
 Produces: SyncFinished; every so many steps also a validation or a checkpoint, of which the core knows nothing.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

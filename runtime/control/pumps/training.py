@@ -10,8 +10,6 @@ closes like any other and the version moves, while the weights stay. The recorde
 `stop_after_steps_without_tokens` such steps in a row, the run stops with the next chunk.
 """
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass
 

@@ -9,8 +9,6 @@ mask hides them. A layer takes its shape from the first keys, so the cache serve
 `Cache` interface with full attention.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

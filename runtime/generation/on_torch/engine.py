@@ -5,8 +5,6 @@ active sequence, and removes the sequences that ended. So a short answer frees i
 longest.
 """
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Draw the next token of many sequences at once, each with its own stream of random numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

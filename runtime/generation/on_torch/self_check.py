@@ -4,8 +4,6 @@ Architectures use a cache differently: some ignore it, some keep another state, 
 log-probabilities of sampling would then be those of another policy than the trained one.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from transformers import PreTrainedModel

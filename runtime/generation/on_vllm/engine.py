@@ -13,8 +13,6 @@ Siblings share their prompt's keys and values through vLLM's prefix cache. The c
 salted with the number of loads so far: no request finds a prefix that older weights computed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ctypes
 import shutil
@@ -286,7 +284,7 @@ class VllmEngine:
 
 
 def _group(
-    request: GroupRequest, start_weight: int, outputs: Sequence[CompletionOutput], stop: Sequence[int]
+    request: GroupRequest, start_weight: int, outputs: "Sequence[CompletionOutput]", stop: Sequence[int]
 ) -> GeneratedGroup:
     """vLLM's completions as a group. Raises PolicyNotFinite."""
     end_weight = max(int(output.weight_versions[-1].version) for output in outputs)
@@ -297,7 +295,7 @@ def _group(
     return GeneratedGroup(request.request_id, sequences * copies, start_weight, end_weight)
 
 
-def _sequence(output: CompletionOutput, stop: Sequence[int]) -> GeneratedSequence:
+def _sequence(output: "CompletionOutput", stop: Sequence[int]) -> GeneratedSequence:
     token_ids = np.array(output.token_ids, dtype=np.int32)
     logprobs = np.array(output.logprobs.logprobs, dtype=np.float32)
     assert len(token_ids) == len(logprobs), "logprobs=0 means one a token"

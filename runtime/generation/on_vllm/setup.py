@@ -3,8 +3,6 @@
 Functions import vLLM themselves: that takes seconds, and only runs that name vLLM need it installed.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -71,7 +69,7 @@ def check_measurable(request: GroupRequest, mode: LogprobsMode) -> None:
         )
 
 
-def sampling_params(request: GroupRequest, stop_token_ids: Sequence[int]) -> SamplingParams:
+def sampling_params(request: GroupRequest, stop_token_ids: Sequence[int]) -> "SamplingParams":
     """vLLM's form of a request. Greedy siblings are equal, so it asks for one of them."""
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
@@ -94,7 +92,7 @@ def sampling_params(request: GroupRequest, stop_token_ids: Sequence[int]) -> Sam
     )
 
 
-def engine_args(model_directory: Path, config: GenerationConfig, engine: VllmEngineConfig) -> AsyncEngineArgs:
+def engine_args(model_directory: Path, config: GenerationConfig, engine: VllmEngineConfig) -> "AsyncEngineArgs":
     """The arguments of AsyncLLM."""
     from vllm import AsyncEngineArgs
     from vllm.platforms import current_platform

@@ -1,7 +1,5 @@
 """Which environment a configuration names, and how a process imports it. Imports the standard library alone."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from importlib import import_module

@@ -1,7 +1,5 @@
 """An environment process, seen from the generation worker: calls to its episodes, deadlines, and whom a fault costs."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What an environment implements. Imports the standard library alone, since every environment process imports it."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal

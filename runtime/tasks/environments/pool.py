@@ -1,7 +1,5 @@
 """EnvironmentPool: opens episodes in processes that can be killed."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 
@@ -40,7 +38,7 @@ class EnvironmentPool:
         self._reported = False
         self._parts: tuple[str, ...] | None = None
 
-    async def open(self, split: str, index: int) -> HostedEpisode:
+    async def open(self, split: str, index: int) -> "HostedEpisode":
         """Begin an episode of an item. Raises EnvironmentFault and EnvironmentLost."""
         host = await self._host()
         number, reply = await host.open(split, index)

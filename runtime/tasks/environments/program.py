@@ -4,8 +4,6 @@ Each episode has a thread with an event loop, so that none waits for another. Ca
 replies go as JSON. The number of an episode is that of the call that opened it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math

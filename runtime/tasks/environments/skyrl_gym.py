@@ -8,8 +8,6 @@ Their environments are synchronous and may block: each episode has a thread of i
 `step`; the last one is taken for the verdict, if the rollout ended before it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -3,8 +3,6 @@
 What it must know of the environment before any rollout it asks in a process that ends at once.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -11,8 +11,6 @@ loop that calls the task's tools. Each episode has its server on a port of this 
 environment, since both belong to one event loop.
 """
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import itertools

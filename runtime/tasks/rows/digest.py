@@ -1,7 +1,5 @@
 """A digest of each row's prompt: what decides its side of the split, and what identifies large data."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from hashlib import blake2b

@@ -3,8 +3,6 @@
 `datasets` converts files to Arrow once, in its own cache (HF_DATASETS_CACHE), and maps the result into memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,7 +25,7 @@ _BUILDERS: dict[Format, str] = {"json": "json", "parquet": "parquet", "arrow": "
 class HuggingFaceRows:
     """The rows of a `datasets.Dataset`. Features that need decoding, such as images, are left undecoded."""
 
-    def __init__(self, dataset: Dataset, source: RowSource) -> None:
+    def __init__(self, dataset: "Dataset", source: RowSource) -> None:
         self._dataset = dataset.with_format("arrow")
         self._source = source
         self._last = -1

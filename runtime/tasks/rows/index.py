@@ -5,8 +5,6 @@ their sizes and times, so a file that changes gets another one. `index.json` is 
 is then renamed: a folder that exists is whole.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -76,7 +74,7 @@ class _Index:
     folder: Path
 
     @classmethod
-    def of(cls, source: RowSource, columns: RowColumns, files: Sequence[Path]) -> _Index:
+    def of(cls, source: RowSource, columns: RowColumns, files: Sequence[Path]) -> "_Index":
         """The index of these files as they are now. Raises TaskError if one is gone."""
         try:
             stamps = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]

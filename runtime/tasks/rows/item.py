@@ -1,7 +1,5 @@
 """A prompt and its answer, from the columns of a row."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

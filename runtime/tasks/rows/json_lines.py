@@ -1,7 +1,5 @@
 """JSON lines: row i is line i + 1, read at its byte offset. Blank lines are no rows but keep their numbers."""
 
-from __future__ import annotations
-
 import json
 import os
 from bisect import bisect_right

@@ -1,7 +1,5 @@
 """Open the table of a source, in any process."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Started by `scanning` with a pickled Scan on its standard input.
 """
 
-from __future__ import annotations
-
 import json
 import pickle
 import sys

@@ -1,7 +1,5 @@
 """Digest large data in several processes, and follow their progress."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Which files a configuration means: from a path, a glob, a folder or a name to a `RowSource`."""
 
-from __future__ import annotations
-
 import glob
 import json
 import re

@@ -4,8 +4,6 @@ Clues are text in faulthandler's format: a line a thread (`Thread 0x00007f… (m
 under it, and `Current thread` for the one that crashed.
 """
 
-from __future__ import annotations
-
 import re
 import sysconfig
 from collections.abc import Sequence

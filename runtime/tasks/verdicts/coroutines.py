@@ -4,8 +4,6 @@ A coroutine that misses its deadline is cancelled, and its process goes on. One 
 is found by the task that is current.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import threading

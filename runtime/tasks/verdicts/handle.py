@@ -1,7 +1,5 @@
 """One verdict process, seen from the pool that started it."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """How much memory a verdict process may use, and uses. Linux tells and limits; elsewhere nothing is limited."""
 
-from __future__ import annotations
-
 import os
 import resource
 import sys

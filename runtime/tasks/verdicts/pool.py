@@ -1,7 +1,5 @@
 """VerdictPool: verdicts of users' code, in processes that can be killed; each fault costs only its own verdict."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Iterable

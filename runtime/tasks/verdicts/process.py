@@ -1,7 +1,5 @@
 """The program of a verdict process. It imports the standard library alone, and ends when its parent does."""
 
-from __future__ import annotations
-
 import ctypes
 import faulthandler
 import io

@@ -1,7 +1,5 @@
 """Try a judge on a few cases before a run, as the run will use it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

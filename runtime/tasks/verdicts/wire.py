@@ -3,8 +3,6 @@
 Messages from a process are JSON, not pickle, because users' code runs there.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import pickle

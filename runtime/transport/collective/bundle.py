@@ -3,8 +3,6 @@
 The manifest is sent once, since names, shapes and types are the same for the whole run. After that only bytes are sent.
 """
 
-from __future__ import annotations
-
 import json
 from typing import NamedTuple
 
@@ -40,12 +38,12 @@ class Manifest(NamedTuple):
         return json.dumps(self)
 
     @staticmethod
-    def from_json(text: bytes) -> Manifest:
+    def from_json(text: bytes) -> "Manifest":
         entries, size = json.loads(text)
         return Manifest(tuple(Entry(name, tuple(shape), *place) for name, shape, *place in entries), size)
 
 
-def manifest_of(weights: Weights) -> Manifest:
+def manifest_of(weights: Weights) -> "Manifest":
     """The places of these arrays, in their order."""
     entries = []
     offset = 0
@@ -55,7 +53,7 @@ def manifest_of(weights: Weights) -> Manifest:
     return Manifest(tuple(entries), offset)
 
 
-def copy_in(weights: Weights, manifest: Manifest, into: Bytes) -> None:
+def copy_in(weights: Weights, manifest: "Manifest", into: Bytes) -> None:
     """Copy arrays to their places. Raises ValueError if they do not fit the manifest."""
     given = manifest_of(weights)
     if given != manifest:
@@ -64,7 +62,7 @@ def copy_in(weights: Weights, manifest: Manifest, into: Bytes) -> None:
         _view(into, entry)[...] = weights[entry.name]
 
 
-def views(of: Bytes, manifest: Manifest) -> dict[str, npt.NDArray[np.generic]]:
+def views(of: Bytes, manifest: "Manifest") -> dict[str, npt.NDArray[np.generic]]:
     """The arrays, read-only, over the same memory."""
     arrays = {}
     for entry in manifest.entries:
@@ -78,7 +76,7 @@ def _view(of: Bytes, entry: Entry) -> npt.NDArray[np.generic]:
     return np.ndarray(entry.shape, entry.dtype, buffer=of, offset=entry.offset)
 
 
-def _difference(before: Manifest, after: Manifest) -> str:
+def _difference(before: "Manifest", after: "Manifest") -> str:
     if len(before.entries) != len(after.entries):
         return f"{len(before.entries)} arrays then, {len(after.entries)} now"
     pairs = zip(before.entries, after.entries, strict=True)

@@ -4,8 +4,6 @@ A group is created by its class, not by `init_process_group`: FSDP has the defau
 must be closed alone when one of its workers dies.
 """
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Sequence
 from datetime import timedelta

@@ -11,8 +11,6 @@ Every process has a queue in a TCPStore in the first trainer rank, and takes its
 Every Join is answered by one Invite or one Refuse.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """A generation worker's side of the broadcast."""
 
-from __future__ import annotations
-
 import asyncio
 from uuid import uuid4
 

@@ -9,8 +9,6 @@ Unblocked by: the last worker that lacks the newest version.
 Produces: rounds, in each of which the waiting workers get the newest version.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from threading import Lock, Thread

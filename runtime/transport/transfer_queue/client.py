@@ -8,8 +8,6 @@ request has a timeout here, and its own event loop in a thread, where it can be 
 busy.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import Future

@@ -1,7 +1,5 @@
 """Whether TransferQueue is installed."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 
 

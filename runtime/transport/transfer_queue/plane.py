@@ -4,8 +4,6 @@ The controller creates the plane and deletes rows, and must not import the packa
 the keeper, creates the queue and deletes groups.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from threading import Lock
@@ -34,7 +32,7 @@ class QueueKeeper:
         self._address, self._actors = start_queue(names, config.num_storage_units)
         self._client = QueueClient("keeper", self._address, config.read_timeout_s)
 
-    def address(self) -> Address:
+    def address(self) -> "Address":
         return self._address
 
     def delete(self, rows: Sequence[str]) -> None:
@@ -77,7 +75,7 @@ class TransferQueuePlane:
     def delete(self, rows: Sequence[Row]) -> None:
         self._keeper.delete.remote(list(rows))
 
-    def _connected(self) -> QueueClient:
+    def _connected(self) -> "QueueClient":
         """The connection of this process. Several threads may call this at once."""
         with self._connecting:
             if self._client is None:

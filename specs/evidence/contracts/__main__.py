@@ -1,7 +1,5 @@
 """`python -m specs.evidence.contracts [JOBS]`: proves and refutes all, and exits with 1 if that fails."""
 
-from __future__ import annotations
-
 import sys
 from collections import defaultdict
 

@@ -7,8 +7,6 @@ Not covered: a resume under a smaller max_num_steps or max_num_epochs than was a
 re-establishes the invariants of AdmissionGate and Source there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 

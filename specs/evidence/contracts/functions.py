@@ -1,7 +1,5 @@
 """Contracts of the free functions, each with the same claim about a function seeded with a fault, its wrong twin."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple

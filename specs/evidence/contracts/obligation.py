@@ -1,7 +1,5 @@
 """What is to be proven, and the result."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Proves all obligations and refutes all of their twins, on several processes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from functools import cache
 from itertools import chain

@@ -1,7 +1,5 @@
 """Obligations of the rules, and their twins, derived from the tables."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple, get_type_hints

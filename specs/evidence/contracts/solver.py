@@ -5,8 +5,6 @@ Its contracts on classes and its command are not used: the first confirm wrong c
 exception in that for "does not apply". Whether any arguments meet the assumption is asked separately.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping
 from enum import Enum

@@ -1,7 +1,5 @@
 """`python -m specs.evidence.mutants`: 0 if every mutant is killed or explained, 2 if not, 3 if time is up."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

@@ -1,7 +1,5 @@
 """Mutants of the decisions that are in no table: those of decisions.yaml, and the core's own moves in another order."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The kill matrix as a document, and its tables read back."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Faults that control loops of this kind are known to have (faults.yaml), each with a run that shows it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """The kill matrix: which property tells which mutant from the core, and in which run."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack

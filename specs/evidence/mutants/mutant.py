@@ -1,7 +1,5 @@
 """What a mutant is, and how it takes the core's place while it is explored."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import pkgutil

@@ -1,7 +1,5 @@
 """The portfolio, portfolio.yaml: small runs that together reach every rule."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from fsm.rules import on_event

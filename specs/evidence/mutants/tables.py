@@ -6,8 +6,6 @@ one by one. A PromptGroup's rules are fired as movers of the balance sheet's col
 fired, and has no mutants here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial

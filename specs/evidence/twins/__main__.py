@@ -1,7 +1,5 @@
 """`python -m specs.evidence.twins`: exits with 0 if all counts agree, 2 if some differ, 1 if none could be compared."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """All configurations on all sides: the counts of each, and whether they agree."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """What each side counts of a run: the core here, its twins in `spin` and `tlc`."""
 
-from __future__ import annotations
-
 import resource
 import subprocess
 import time

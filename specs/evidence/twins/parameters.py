@@ -1,7 +1,5 @@
 """The parameters of a run for its twins: integers, written as a header for SPIN and as constants for TLC."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from specs.evidence.small_run import SmallRun

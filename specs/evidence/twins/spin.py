@@ -1,7 +1,5 @@
 """The twin in Promela (evenstep.pml and own_moves.pml), run by SPIN."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """The twin in TLA+ (Evenstep.tla), run by TLC."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """`fsm.config.strict`: what plain YAML would silently take otherwise."""
 
-from __future__ import annotations
-
 import pytest
 import yaml
 

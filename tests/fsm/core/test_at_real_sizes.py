@@ -4,8 +4,6 @@ Small worlds are gone through by the checker and by `test_core_properties`; here
 pages that split, blocks of dispatch numbers, ledgers of several open steps. EVENSTEP_EXAMPLES tries more.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from typing import Any

@@ -1,7 +1,5 @@
 """InvariantBroken leaves everything as it was: state, roster, book. The roster is damaged here, one place at a time."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from copy import deepcopy

@@ -5,8 +5,6 @@ is charged, which attempt failed how often) by its own reading of docs/rules.md,
 core's state after every event. It calls none of the rules.
 """
 
-from __future__ import annotations
-
 import copy
 from collections import Counter
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """`fsm.groups.dispatch_order`: things come out by dispatch number, however they came in (S3)."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

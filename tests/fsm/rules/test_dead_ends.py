@@ -1,7 +1,5 @@
 """W2: what is proven never to go on, by the counts alone, and whose answer led there."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A custom sampler that is wrong is stopped with an error that names it and the method, whatever it does."""
 
-from __future__ import annotations
-
 import pytest
 
 from fsm.config import sampler_loading

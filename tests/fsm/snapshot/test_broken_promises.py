@@ -1,7 +1,5 @@
 """A custom sampler that breaks a promise about slots runs on; its checkpoints can be resumed all the same."""
 
-from __future__ import annotations
-
 import json
 
 from fsm.config.parse import parse_config

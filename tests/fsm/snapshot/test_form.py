@@ -1,7 +1,5 @@
 """C1: a snapshot that no core wrote is refused by the part, the value and what is expected, and nothing else."""
 
-from __future__ import annotations
-
 import copy
 import json
 import random

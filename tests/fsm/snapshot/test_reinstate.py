@@ -1,7 +1,5 @@
 """A core that is reinstated from a snapshot is the core that was: same snapshot, same answers to what came next."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

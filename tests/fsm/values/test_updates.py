@@ -1,7 +1,5 @@
 """Updates of the state: `_replace` is generated, and typed under `mypy --strict`."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

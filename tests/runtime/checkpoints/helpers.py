@@ -1,7 +1,5 @@
 """Checkpoints of a world, with a trainer's files that need no torch."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

@@ -1,7 +1,5 @@
 """C1, C4: checkpoints hold everything, and a kill at any point never makes a wrong one load."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

@@ -1,7 +1,5 @@
 """C3, C4: which checkpoint a resume takes, what it passes over, and what it refuses by name, before anything starts."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Commands that run in the tests' own process leave no folder of a user's in its path."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """`evenstep eval` without a run: any model, any sets, hostile verifiers, and what it says to wrong use."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`evenstep migrate`: where it writes, what it shows, and its exit codes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A sampler of a user's, one class in one file, and everything that evenstep does with it."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import sys

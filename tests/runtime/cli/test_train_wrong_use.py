@@ -1,7 +1,5 @@
 """`evenstep train`: wrong use is told before anything starts."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

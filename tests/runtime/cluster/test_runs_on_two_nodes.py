@@ -1,7 +1,5 @@
 """On a cluster the controller runs where `--output` is, and processes that see another directory are refused."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Iterator

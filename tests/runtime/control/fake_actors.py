@@ -4,8 +4,6 @@ The workers are the real ones, with their real policy host. Only the engine is n
 says so.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -182,7 +180,7 @@ class LocalActor:
         self.sent: list[tuple[str, Sequence[Any]]] = []
         """Calls, in the order in which they were sent: method and arguments."""
 
-    def __getattr__(self, method: str) -> LocalMethod:
+    def __getattr__(self, method: str) -> "LocalMethod":
         return LocalMethod(self, method)
 
     def call(self, method: str, arguments: Sequence[Any]) -> asyncio.Future[Any]:

@@ -1,7 +1,5 @@
 """A trainer, generation workers and a data plane on an asyncio loop, without Ray and torch."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 from collections import deque

@@ -1,7 +1,5 @@
 """Calls to an asyncio actor arrive in any order; they begin in the order in which they were sent."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence

@@ -1,7 +1,5 @@
 """W2: the watchdog acts at once on a run that can never go on, around a real core."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from typing import Any

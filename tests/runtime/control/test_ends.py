@@ -1,7 +1,5 @@
 """How a part of a run ended, and what is saved of it, without Ray."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The controller is an asyncio actor: `interrupt` may begin before `run`, though it was called later."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

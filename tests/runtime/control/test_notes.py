@@ -1,7 +1,5 @@
 """What pumps tell the trace that the core doesn't know: placements, and the calls that make up a sync."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The pumps around a real core, with workers and a trainer that answer on the same loop."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -3,8 +3,6 @@
 All of them are the real ones. `actor_fakes.Post` does what Ray does, in an order drawn from a seed.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Container, Iterator

@@ -1,7 +1,5 @@
 """Runs of the command line that end early: where a run is at a moment, what is done to it, and what it leaves."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -3,8 +3,6 @@
 Each is a run of the command line on a Ray of its own, ended from outside by signals, or by its own limits.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """The model that a run leaves: transformers alone gets the accuracy that was printed, and the card says the same."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What an evaluation says of itself."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """`validation.sets`: what a set inherits and is refused for; a configuration without sets is as before."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

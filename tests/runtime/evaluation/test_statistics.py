@@ -1,7 +1,5 @@
 """Confidence intervals are those of the literature, and pass@k is what drawing rollouts gives."""
 
-from __future__ import annotations
-
 import math
 from itertools import combinations
 

@@ -1,7 +1,5 @@
 """Recorded runs of the real core around which something is wrong: a broken decision, or a world that is stuck."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

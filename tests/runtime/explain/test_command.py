@@ -1,7 +1,5 @@
 """What `evenstep explain` prints, and its exit codes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from unittest.mock import patch

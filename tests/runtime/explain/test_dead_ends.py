@@ -1,7 +1,5 @@
 """W2: a run that the watchdog stopped at a dead end is explained as it was, and its trace is replayed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from fsm.errors import Deadlocked

@@ -1,7 +1,5 @@
 """W3: one outcome, told alike by explain, replay, the report, the trace and whoever asks where the run stands."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

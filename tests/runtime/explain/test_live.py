@@ -1,7 +1,5 @@
 """Where a run stands: the lines, the view on a terminal, and the quiet otherwise."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import urllib.request

@@ -1,7 +1,5 @@
 """A run that nothing is wrong with is never said to be stuck, at no moment; and one that is large is explained fast."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

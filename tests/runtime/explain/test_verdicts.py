@@ -1,7 +1,5 @@
 """Each way of being stuck is told by its verdict and its root, from the trace alone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from unittest.mock import patch
 

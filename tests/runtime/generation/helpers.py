@@ -1,7 +1,5 @@
 """Small models, requests, and plain re-computations that the engine is compared with."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 import torch

@@ -1,7 +1,5 @@
 """C3: what a generation worker samples for the prompts of data that a run went on with."""
 
-from __future__ import annotations
-
 from typing import cast
 
 from fsm.events import Attempt

@@ -1,7 +1,5 @@
 """Groups from a task's items to rated rollouts, over the engine inside an event loop."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from copy import copy

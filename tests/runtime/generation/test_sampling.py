@@ -1,7 +1,5 @@
 """How tokens are drawn."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """The torch engine: its log-probabilities against plain forward passes, its scheduling, what it refuses."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

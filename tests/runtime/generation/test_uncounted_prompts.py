@@ -1,7 +1,5 @@
 """L7: a prompt of large data that was not counted before the run, and does not fit, fails when its rollout starts."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import cast

@@ -1,7 +1,5 @@
 """What can be said of the vLLM engine without vLLM. The engine itself is tested in tests_vllm, by `make test-vllm`."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`evenstep export model`: a checkpoint as a directory that transformers and evenstep load, with a card."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

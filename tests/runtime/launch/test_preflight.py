@@ -1,7 +1,5 @@
 """What is wrong is told before any actor starts: what, why, and the remedy."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """How far a long start is: a bar on a terminal, a line now and then elsewhere."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

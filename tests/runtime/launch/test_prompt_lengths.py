@@ -1,7 +1,5 @@
 """Prompts that are longer than allowed are refused at the start, where they are there from the start."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

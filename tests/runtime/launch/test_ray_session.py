@@ -1,7 +1,5 @@
 """A private cluster that does not come up is started again; what never comes up is told in one line."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Per-step metrics against numbers worked out by hand, and against the core's own book over random runs."""
 
-from __future__ import annotations
-
 import json
 import sys
 import types

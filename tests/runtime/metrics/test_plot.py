@@ -1,7 +1,5 @@
 """The picture of a run is drawn from metrics.jsonl alone."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

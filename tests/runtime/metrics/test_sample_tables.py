@@ -1,7 +1,5 @@
 """Tables of samples in the real TensorBoard and W&B: every word is there, and none is markup."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

@@ -1,7 +1,5 @@
 """NeMo-RL's files for its single controller, written again with the same keys, and others of its keys."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

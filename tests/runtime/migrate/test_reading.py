@@ -1,7 +1,5 @@
 """Files as they are used: chains of defaults, interpolation, overrides; and what cannot be read."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The tables name conversions and keys that exist, and the hints for unknown keys say the same."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Files of TRL and of verl."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tiny random models of many architectures, each as a directory with a tokenizer, and what the tests do with them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

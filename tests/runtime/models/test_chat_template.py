@@ -1,7 +1,5 @@
 """Prompts as chat messages: templates and their variables, and what a template that does not fit is told like."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

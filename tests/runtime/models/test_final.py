@@ -1,7 +1,5 @@
 """A trained policy is saved as a directory that transformers and `policy.model_name` load, with the same logits."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

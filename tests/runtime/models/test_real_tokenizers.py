@@ -1,7 +1,5 @@
 """Where a prompt begins and a turn ends, with the tokenizers that users bring."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 from pathlib import Path
 

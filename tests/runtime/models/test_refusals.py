@@ -1,7 +1,5 @@
 """Models that cannot be trained or sampled from are refused by name, before anything starts."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Two trainer ranks share a mixture of experts with persistent buffers, and save and sync it as one process does."""
 
-from __future__ import annotations
-
 import shutil
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What ends a completion is what the model's files say, and a turn that ends otherwise is told at the start."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from contextlib import AsyncExitStack

@@ -1,7 +1,5 @@
 """Every architecture is trained a step, synced and sampled from: what is sampled is the trained policy."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

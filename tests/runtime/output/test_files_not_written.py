@@ -1,7 +1,5 @@
 """What the system refuses to write is told by name, and costs that file alone. The refusals are the kernel's own."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """The end of a run: the summary's keys, what is printed, and peak memory."""
 
-from __future__ import annotations
-
 import io
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """One Ray session and one model for all tests of a file."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

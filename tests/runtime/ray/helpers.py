@@ -1,7 +1,5 @@
 """A small run, a model for it that is made once, and how to drive it on the session that is there."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from itertools import count

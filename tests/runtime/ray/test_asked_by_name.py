@@ -1,7 +1,5 @@
 """`evenstep status` and `explain --run` ask a run that is there, from another process."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A whole run on Ray whose weights are broadcast, and a worker that is killed in the middle of it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from runtime.control.messages import Message, StepDone

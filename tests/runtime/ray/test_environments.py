@@ -1,7 +1,5 @@
 """Runs in environments of users: what they learn from, and what a fault costs."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

@@ -1,7 +1,5 @@
 """`evenstep eval` on what a run leaves gives what the run has printed, by set and by step."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

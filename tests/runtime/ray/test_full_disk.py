@@ -1,7 +1,5 @@
 """A disk that fills up while a run goes on, and takes writes again later. The kernel refuses them (EFBIG)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A run trains under a sampler that evenstep has never seen, and is explained and replayed."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 The tests of this file go on with one run, one after the other, each in a copy of its directory.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Whole runs on Ray with a tiny model: they end by themselves, and what they say of themselves is true."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Samples of real runs: what the policy said, of every fate, in proportion, and across a resume."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """How a run starts, and how it doesn't: what is told, and what is left behind."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A whole run on Ray with two trainer ranks: FSDP2 over gloo, and a broadcast from the first of them."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

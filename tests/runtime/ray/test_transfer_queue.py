@@ -1,7 +1,5 @@
 """A whole run on Ray whose groups travel through TransferQueue (an extra)."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Runs whose verifier misbehaves: each fault costs its own group, or its own rollout of a validation."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Recorded runs to look at: losses of every kind, two workers, and a clock that goes on."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

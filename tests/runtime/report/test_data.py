@@ -1,7 +1,5 @@
 """What a report is made of: columns that say what the core's own state and books say."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections import Counter

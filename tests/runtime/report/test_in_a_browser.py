@@ -1,7 +1,5 @@
 """The page in a real browser: it draws, asks for nothing, runs nothing of a trace, and is used by mouse and by keys."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import shutil

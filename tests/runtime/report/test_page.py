@@ -1,7 +1,5 @@
 """The page as a file: whole, of one piece, and with nothing of a trace as markup."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

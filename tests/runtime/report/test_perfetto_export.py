@@ -1,7 +1,5 @@
 """Trace events: what the format asks of tracks, times, nesting and flows; and what they say of the run."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from pathlib import Path

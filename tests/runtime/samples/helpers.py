@@ -1,7 +1,5 @@
 """Lines of samples.jsonl for the tests of what reads them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What becomes of a group is what its samples say: beside a real core, whatever happens to its groups."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import pytest

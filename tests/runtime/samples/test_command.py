@@ -1,7 +1,5 @@
 """`evenstep samples`: chosen as asked for, hostile text shown as text, and a file that a crash or a resume left."""
 
-from __future__ import annotations
-
 import json
 import unicodedata
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which rollouts become samples, and what a sample says of one."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`load_settings`: the default run, files, and overrides."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The task `dataset`: parquet, Arrow, CSV, JSON and saved datasets made by the packages that users make them with."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The embedded tasks, their split, the stream of prompts, and delayed verdicts."""
 
-from __future__ import annotations
-
 import asyncio
 import statistics
 import subprocess

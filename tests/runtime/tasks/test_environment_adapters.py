@@ -1,7 +1,5 @@
 """Environments of other packages play as theirs do. Each test needs its extra."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Awaitable, Callable

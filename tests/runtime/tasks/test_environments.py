@@ -1,7 +1,5 @@
 """Environments may do anything: each fault costs its own rollout, and the state of each is its own."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

@@ -1,7 +1,5 @@
 """JSON lines with a verifier, and reasoning-gym's tasks: what counts, and what a mistake in them is told like."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """Data that is indexed in processes instead of parsed by each process: the same items, found again without reading."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

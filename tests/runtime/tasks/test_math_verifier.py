@@ -1,7 +1,5 @@
 """The verifier of mathematics: answers in LaTeX, by math_verify with its own deadline."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 

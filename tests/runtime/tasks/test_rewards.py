@@ -1,7 +1,5 @@
 """What a verifier may take and return, and how several of them make up a reward."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

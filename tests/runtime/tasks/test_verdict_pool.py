@@ -1,7 +1,5 @@
 """Users' verifiers may do anything: each fault costs its own verdict, and no other."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

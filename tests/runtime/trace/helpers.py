@@ -1,7 +1,5 @@
 """Recorded runs of the real core, for the tests of the trace."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from pathlib import Path

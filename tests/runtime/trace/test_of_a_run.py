@@ -1,7 +1,5 @@
 """What the runtime tells its trace: placements, calls, groups, workers; dumps for a stall and on SIGUSR1."""
 
-from __future__ import annotations
-
 import os
 import queue
 import signal

@@ -1,7 +1,5 @@
 """Readers of a trace: the state at any moment, questions, replay against today's core, and hostile content."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

@@ -1,7 +1,5 @@
 """The trace has everything that the core was told and did, at little cost, and survives its process."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import multiprocessing

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from tests.runtime.training.helpers import save_tiny_gpt2

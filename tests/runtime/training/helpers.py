@@ -1,7 +1,5 @@
 """A tiny GPT-2 and made-up rollouts, for the tests of training (and their child processes)."""
 
-from __future__ import annotations
-
 import multiprocessing
 from collections.abc import Callable
 from pathlib import Path

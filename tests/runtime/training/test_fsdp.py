@@ -1,7 +1,5 @@
 """Two real processes with gloo, against one process."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The penalty's gradient against that of the divergence, over every token of a small softmax."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

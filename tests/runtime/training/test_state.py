@@ -1,7 +1,5 @@
 """Saving and resuming a trainer."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """StepTrainer: the update does not depend on how the step was cut, and equals a plain one."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

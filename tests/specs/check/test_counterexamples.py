@@ -1,7 +1,5 @@
 """A counterexample is told with prompts, saved as a scenario that reproduces it, and as a test of the property."""
 
-from __future__ import annotations
-
 import pytest
 
 from fsm.config.parse import parse_config

@@ -1,7 +1,5 @@
 """Scaling keeps how numbers stand to each other, and says what it changed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

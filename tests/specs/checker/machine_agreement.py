@@ -5,8 +5,6 @@ for the first time, every event of its table is asked of both: the plain functio
 `transitions` machine that drives a run.
 """
 
-from __future__ import annotations
-
 from typing import Any, TypeVar
 
 from transitions import MachineError

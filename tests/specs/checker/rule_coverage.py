@@ -9,8 +9,6 @@ table and every number of groups from 0 to N, whether or not the core would ask 
 state property a table for it, which always holds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 

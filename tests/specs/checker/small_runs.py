@@ -1,7 +1,5 @@
 """Laws of small runs, for tests of the checker."""
 
-from __future__ import annotations
-
 from fsm.config.parse import parse_config
 from fsm.config.setup import set_up
 from fsm.machines.table import fire

@@ -1,7 +1,5 @@
 """Whether the step that a run is really at can still close."""
 
-from __future__ import annotations
-
 from unittest.mock import patch
 
 from fsm.config.parse import parse_config

@@ -1,7 +1,5 @@
 """Coverage says which rules fired and which guards mattered, and changes nothing of what is found."""
 
-from __future__ import annotations
-
 from specs.checker.explore import explore
 from specs.model import CrashFrom, WorldOptions
 from specs.properties.catalog import properties_of

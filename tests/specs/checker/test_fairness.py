@@ -1,7 +1,5 @@
 """`eventually`: which endless runs fairness allows, and that a counterexample is a lasso."""
 
-from __future__ import annotations
-
 from fsm.machines.table import Fairness
 from specs.checker.explore import HOLDS, VIOLATED
 from tests.specs.checker.toy_models import END, ENDS, find, toy

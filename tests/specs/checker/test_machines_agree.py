@@ -1,7 +1,5 @@
 """Production's `transitions` machines do what the checker's function does, on every state and rule of a suite."""
 
-from __future__ import annotations
-
 import pytest
 
 from fsm.machines.catalog import TABLES

@@ -1,7 +1,5 @@
 """The plain search is the reference: `explore`, with all that it remembers, finds the same."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Every state of small runs, every answer of the world at any time: nothing hangs, miscounts or trains twice."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest

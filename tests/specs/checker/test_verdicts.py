@@ -1,7 +1,5 @@
 """Each kind of property is found broken where it is broken, by the shortest way, and holds where it holds."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

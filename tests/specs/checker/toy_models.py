@@ -3,8 +3,6 @@
 The place is the trainer's version of a State; `END` is a run that is over.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from fsm.machines.run import Run, RunState

@@ -1,7 +1,5 @@
 """Transitions are remembered by what they read, which gives the very states that the functions themselves give."""
 
-from __future__ import annotations
-
 import copy
 import operator
 import pickle

@@ -1,7 +1,5 @@
 """Whatever a model, a property or a sampler does, what is remembered judges it as the plain functions do."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

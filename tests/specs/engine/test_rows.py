@@ -1,7 +1,5 @@
 """A set of rows numbers each row once, whatever their hashes are."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """docs/generated/assurance.md says what the evidence says."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Faults that control loops of this kind are known to have: each is found, by the property that it breaks."""
 
-from __future__ import annotations
-
 import pytest
 
 from fsm.errors import ConfigError

@@ -1,7 +1,5 @@
 """The configuration matrix: what is in it, and a part of it that is gone through."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """docs/generated/mutation.md lists today's mutants and the property that kills each; a sample of its rows is tried."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The core and its twins for SPIN and TLC count the same states and transitions; a twin that breaks a rule does not."""
 
-from __future__ import annotations
-
 import pytest
 
 from specs.evidence.small_run import SmallRun

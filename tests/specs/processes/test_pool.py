@@ -1,7 +1,5 @@
 """Work on several processes: answers with their numbers, errors as they are, and an end when it is not wanted."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

@@ -1,7 +1,5 @@
 """What a sampler promises is checked; what it does not promise is not held against it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

@@ -1,7 +1,5 @@
 """Every scenario file holds: those of this repository, and the shared ones where they are there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A mistaken scenario is told with its file, the move and the reason; the command's exit code says so too."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`evenstep check` in this process, with all that it and the processes it forks print."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import pytest

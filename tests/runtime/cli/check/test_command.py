@@ -1,7 +1,5 @@
 """`evenstep check` from the command line: exit codes, and what it writes."""
 
-from __future__ import annotations
-
 import json
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`evenstep check` that comes to no verdict: samplers that end the process, lost processes, signals."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """`evenstep check` of a sampler that never answers ends in time and says where it hangs; so do other commands."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """What `evenstep check` writes is refused before anything is gone through, and overwrites nothing of its user's."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.runtime.cli.check.helpers import checked

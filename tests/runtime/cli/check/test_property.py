@@ -1,7 +1,5 @@
 """`evenstep check --property`: a property of a user is explored too, and its faults are its author's."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
