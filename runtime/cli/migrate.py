@@ -186,6 +186,7 @@ def _value(value: Any) -> str:
     if isinstance(value, str | None | bool | int):
         text = given_as(value).removeprefix("the text ") if not isinstance(value, str) else value
     else:
-        text = yaml.safe_dump(value, default_flow_style=True, width=10_000).removesuffix("...\n").strip()
+        dumped = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10_000)
+        text = dumped.removesuffix("...\n").strip()
     text = " ".join(text.split())
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

@@ -70,9 +70,12 @@ def pick(value: Any, _: Theirs, words: dict[Any, Any], otherwise: Any = None) ->
     return Converted(Fate.DECIDE, otherwise, is_written=otherwise is not None)
 
 
+_NULL = Converted(Fate.DEFAULT, note="null there; the default here")
+
+
 def if_set(value: Any, _: Theirs) -> Converted:
     """The value, unless it is null: then the default here."""
-    return Converted(Fate.DEFAULT) if value is None else Converted(Fate.RENAMED, value)
+    return _NULL if value is None else Converted(Fate.RENAMED, value)
 
 
 def if_positive(value: Any, _: Theirs) -> Converted:
@@ -112,50 +115,32 @@ def listed(value: Any, _: Theirs) -> Converted:
     return Converted(Fate.RENAMED, [] if value is None else value if isinstance(value, list) else [value])
 
 
-def data_file(value: Any, _: Theirs) -> Converted:
-    """A data set as a task of JSON lines."""
-    first = value[0] if isinstance(value, list) and value else value
-    if not isinstance(first, str):
-        return Converted(Fate.DECIDE, is_written=False)
-    path = first if first.endswith(".jsonl") else f"{Path(first).stem if '.' in Path(first).name else first}.jsonl"
-    several = f"; {len(value)} files become one" if isinstance(value, list) and len(value) > 1 else ""
-    return Converted(
-        Fate.DECIDE,
-        {"name": "jsonl", "path": path.rpartition("/")[2] if path != first else path},
-        f'write its rows to this file, one line of {{"prompt": …, "answer": …}} each (docs/tasks.md){several}',
-    )
-
-
-def held_out_file(value: Any, _: Theirs) -> Converted:
-    """A held-out data set as a file of JSON lines."""
-    first = value[0] if isinstance(value, list) and value else value
-    if isinstance(first, dict):
-        first = first.get("data_path", first.get("dataset_name"))
-    if first is None:
-        return Converted(Fate.DEFAULT)
-    path = first if str(first).endswith(".jsonl") else f"{Path(str(first)).stem}-validation.jsonl"
-    return Converted(Fate.DECIDE, path, "write its rows to this file, as those of the training data")
-
-
-def verifier(value: Any, _: Theirs) -> Converted:
-    """A function that rates completions, as `module:function`."""
-    if value is None:
-        return Converted(Fate.DEFAULT)
-    name = str(value[0] if isinstance(value, list) and value else value)
-    module, _dot, function = name.rpartition(".")
-    if not module:
-        return Converted(Fate.DECIDE, "runtime.tasks.verifiers:exact")
-    return Converted(Fate.DECIDE, f"{module}:{function}")
-
-
 def joined(value: Any, _: Theirs) -> Converted:
     """Several nodes are a Ray cluster that is there already."""
     several = isinstance(value, int) and value > 1
     return Converted(Fate.RENAMED, "auto") if several else Converted(Fate.DEFAULT)
 
 
+def top_k_if_set(value: Any, _: Theirs) -> Converted:
+    """`top_k` unless it is null; 0, which keeps all tokens, in place of a negative one."""
+    return _NULL if value is None else Converted(Fate.RENAMED, max(0, value))
+
+
+def all_samples(value: Any, _: Theirs) -> Converted:
+    """Every rollout is kept if there is a folder for them."""
+    return Converted(Fate.DEFAULT) if value is None else Converted(Fate.RENAMED, "all")
+
+
+def jinja_file(value: Any, _: Theirs) -> Converted:
+    """A chat template in a file; the folder of a tokenizer is none."""
+    if value is None:
+        return _NULL
+    is_file = str(value).endswith((".jinja", ".jinja2", ".j2"))
+    return Converted(Fate.RENAMED if is_file else Fate.DECIDE, value, is_written=is_file)
+
+
 CONVERSIONS = (
     same, built_in, lost, decide, unless, decide_unless, unless_on, decide_if_on, only, pick, if_set, if_positive,
-    zero_if_off, whole, local_model, same_as, listed, data_file, held_out_file, verifier,
-    joined,
+    zero_if_off, whole, local_model, same_as, listed, joined, top_k_if_set,
+    all_samples, jinja_file,
 )  # fmt: skip

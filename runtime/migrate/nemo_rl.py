@@ -4,7 +4,6 @@ from typing import Any
 
 from fsm.config.blocks import InOrderConfig, ReadyFirstConfig, WeightFifoConfig, WindowedConfig
 from fsm.config.strict import Strict
-from runtime.migrate.conversions import data_file
 from runtime.migrate.rows import Converted, Fate, Theirs
 from runtime.migrate.schedules import schedule
 
@@ -167,23 +166,6 @@ def generation_workers(_value: Any, theirs: Theirs) -> Converted:
     return Converted(Fate.RENAMED, max(1, _gpus(theirs)[1] // copy))
 
 
-def nemo_data(value: Any, theirs: Theirs) -> Converted:
-    """The training data: a named data set, or a file with two columns."""
-    block = value[0] if isinstance(value, list) and value else value
-    if not isinstance(block, dict):
-        return Converted(Fate.DECIDE, is_written=False)
-    found = data_file(block.get("data_path", block.get("dataset_name")), theirs)
-    several = f"; {len(value)} data sets become one file" if isinstance(value, list) and len(value) > 1 else ""
-    return found._replace(note=f"{found.note}{several}") if found.is_written else found
-
-
-def math_verifier(_value: Any, theirs: Theirs) -> Converted:
-    """The verifier for mathematics, if there are data for it."""
-    return Converted(
-        Fate.DECIDE, "runtime.tasks.verifiers:last_number", is_written=theirs.get("data.train") is not None
-    )
-
-
 def prompt_file(value: Any, theirs: Theirs) -> Converted:
     """The template in a file, if it is there."""
     text = _text(value, theirs)
@@ -212,6 +194,6 @@ def _text(path: Any, theirs: Theirs) -> str | None:
 
 CONVERSIONS = (
     shaping, async_grpo, penalties, sampler, deadlines, gym_deadline, microbatch, new_tokens, prompt_tokens,
-    torch_schedule, megatron_schedule, betas, wandb, colocated, trainer_ranks, generation_workers, nemo_data,
-    math_verifier, prompt_file, text_of_file,
+    torch_schedule, megatron_schedule, betas, wandb, colocated, trainer_ranks, generation_workers, prompt_file,
+    text_of_file,
 )  # fmt: skip

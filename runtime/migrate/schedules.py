@@ -3,6 +3,15 @@
 from runtime.migrate.rows import Converted, Fate
 
 
+def lost_warmup(share: float, total: str) -> Converted:
+    """A warm-up that is a share of steps, where `total`, which says how many there are, is not given."""
+    note = (
+        f"the warm-up is lost: it is {share:g} of all steps, and {total} is not given; set "
+        "optimizer.schedule.warmup_steps"
+    )
+    return Converted(Fate.DECIDE, is_written=False, note=note)
+
+
 def schedule(style: str, warmup_steps: int, total_steps: int, min_lr_ratio: float) -> Converted:
     """The block of a style, after a linear warm-up; `total_steps` 0 is not known."""
     constant = {"name": "constant", "warmup_steps": warmup_steps}

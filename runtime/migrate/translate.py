@@ -1,17 +1,18 @@
 """Translate a document of another framework into one of evenstep, with a line on each of its keys."""
 
 import copy
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+import difflib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from runtime.migrate import conversions, nemo_rl, trl, verl
+from runtime.migrate import conversions, nemo_rl, tasks, trl, verl
 from runtime.migrate.rows import Converted, Fate, KeyTable, Row, Theirs, Unresolved, leaves, put, read_conversion
 
 _CONVERSIONS = {
     function.__name__: function
-    for module in (conversions, nemo_rl, trl, verl)
+    for module in (conversions, tasks, nemo_rl, trl, verl)
     for function in module.CONVERSIONS
 }  # fmt: skip
 
@@ -56,10 +57,8 @@ def translate(given: Mapping[str, Any], table: KeyTable, folders: Sequence[Path]
             findings.append(finding._replace(note=_joined("its default there", finding.note)) if row.theirs in assumed
                             else finding)  # fmt: skip
     findings += [
-        Translated(
-            Fate.LOST, path, _shown(theirs, path), None, None, False, f"not a key that is known of {table.framework}"
-        )
-        for path in unknown
+        Translated(Fate.DECIDE, path, _shown(theirs, path), None, None, False, _unknown(path, near, table.framework))
+        for path, near in unknown.items()
     ]
     for finding in findings:
         if finding.is_written and finding.ours is not None:
@@ -97,19 +96,55 @@ def _converted(row: Row, theirs: Theirs, keys: int) -> Translated:
     )
 
 
-def _rows_of(document: Mapping[str, Any], rows: Sequence[Row]) -> tuple[Counter[str], list[str]]:
-    """How many keys each row's path stands for, and the keys without a row. A null block is no key."""
+def _rows_of(document: Mapping[str, Any], rows: Sequence[Row]) -> tuple[Counter[str], dict[str, str | None]]:
+    """How many keys each row's path stands for, and the keys without a row, with the nearest key.
+
+    A null block is no key. A key that only a block's row stands for is one without a row if it is nearly another key.
+    """
     known = {row.theirs for row in rows}
+    below = _names_below(known)
     counts: Counter[str] = Counter()
-    unknown = []
+    unknown: dict[str, str | None] = {}
     for path, value in leaves(document):
         parts = path.split(".")
-        nearest = next((at for end in range(len(parts), 0, -1) if (at := ".".join(parts[:end])) in known), None)
-        if nearest is not None:
-            counts[nearest] += 1
+        row = next((at for end in range(len(parts), 0, -1) if (at := ".".join(parts[:end])) in known), None)
+        near = None if row == path else _near(path, below, _LIKE if row is None else _NEARLY)
+        if row is not None and near is None:
+            counts[row] += 1
         elif value not in (None, {}) or not any(name.startswith(f"{path}.") for name in known):
-            unknown.append(path)
+            unknown[path] = near
     return counts, unknown
+
+
+_LIKE, _NEARLY = 0.6, 0.9
+"""How alike two names are, at least, by difflib: of a key without a row, and of one in a block that has a row."""
+
+
+def _names_below(known: Iterable[str]) -> dict[str, set[str]]:
+    """The names directly below each block; those of the top are below the empty path."""
+    below: defaultdict[str, set[str]] = defaultdict(set)
+    for path in known:
+        parts = path.split(".")
+        for end, name in enumerate(parts):
+            below[".".join(parts[:end])].add(name)
+    return below
+
+
+def _near(path: str, below: Mapping[str, set[str]], alike: float) -> str | None:
+    """The known key whose name is nearest to the first unknown name in a path."""
+    parts = path.split(".")
+    for end, name in enumerate(parts):
+        block = ".".join(parts[:end])
+        names = below.get(block, set())
+        if name not in names:
+            found = difflib.get_close_matches(name, sorted(names), 1, alike)
+            return f"{block}.{found[0]}".lstrip(".") if found else None
+    return None
+
+
+def _unknown(path: str, near: str | None, framework: str) -> str:
+    meant = f"; did you mean {near}?" if near else "; if it matters, look for it in docs/generated/configuration.md"
+    return f"{path.rpartition('.')[2]} is not a key that is known of {framework}{meant}"
 
 
 def _has(document: Mapping[str, Any], path: str) -> bool:

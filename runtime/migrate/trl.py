@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from runtime.migrate.rows import Converted, Fate, Theirs
-from runtime.migrate.schedules import schedule
+from runtime.migrate.schedules import lost_warmup, schedule
 
 _PROMPT_TOKENS = 512
 """Written where a file does not say how long prompts are."""
@@ -85,6 +85,26 @@ def trl_schedule(value: Any, theirs: Theirs) -> Converted:
     return schedule(str(value), steps, total, 0.0)
 
 
+def trl_warmup(value: Any, theirs: Theirs) -> Converted:
+    """A warm-up that is a share of the run's steps, if the file says how many these are or how long it is."""
+    is_share = isinstance(value, float) and 0 < value < 1
+    steps = theirs.get("warmup_steps") or 0
+    if not is_share or steps >= 1 or theirs.number("max_steps", -1) > 0:
+        return Converted(Fate.DEFAULT)
+    return lost_warmup(value, "max_steps")
+
+
+def separate_gpus(value: Any, _: Theirs) -> Converted:
+    """vLLM on the trainer's GPUs."""
+    if value != "colocate":
+        return Converted(Fate.DEFAULT)
+    note = (
+        "colocate: trainer and generation have GPUs of their own here, so a run needs at least 2: "
+        "cluster.num_trainer_ranks, and cluster.num_generation_workers × tensor_parallel_size"
+    )
+    return Converted(Fate.DECIDE, is_written=False, note=note)
+
+
 def trl_every(value: Any, theirs: Theirs, strategy: str) -> Converted:
     """Steps between two, under the strategy `steps`."""
     chosen = theirs.get(strategy, "steps" if strategy == "save_strategy" else "no")
@@ -114,5 +134,5 @@ def reports_to_wandb(value: Any, theirs: Theirs) -> Converted:
 
 CONVERSIONS = (
     prompts_per_step, trl_length, trl_prompt, trl_microbatch, several_updates, trl_epochs, trl_dtype, dr_grpo_length,
-    trl_schedule, trl_every, reports_to, reports_to_wandb,
+    trl_schedule, trl_warmup, separate_gpus, trl_every, reports_to, reports_to_wandb,
 )  # fmt: skip

@@ -1,11 +1,10 @@
 """Conversions of verl's keys that look at other keys too."""
 
 import math
-from pathlib import Path
 from typing import Any
 
 from runtime.migrate.rows import Converted, Fate, Theirs
-from runtime.migrate.schedules import schedule
+from runtime.migrate.schedules import lost_warmup, schedule
 
 _ACTOR, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 
@@ -54,14 +53,6 @@ def verl_rollouts(value: Any, theirs: Theirs) -> Converted:
     return Converted(Fate.RENAMED, value * _longest(theirs))
 
 
-def reward_function(value: Any, theirs: Theirs) -> Converted:
-    """A function in a file as `module:function`."""
-    if value is None:
-        return Converted(Fate.DEFAULT)
-    name = theirs.get("custom_reward_function.name", "compute_score")
-    return Converted(Fate.DECIDE, f"{Path(value).stem}:{name}")
-
-
 def rollout_correction(value: Any, theirs: Theirs) -> Converted:
     """Importance weights of tokens; of sequences there is nothing. Asynchronous rollouts always need one."""
     if value in (None, "token"):
@@ -83,6 +74,14 @@ def verl_schedule(value: Any, theirs: Theirs) -> Converted:
     if steps < 0:
         steps = math.ceil(float(theirs.get(f"{optim}.lr_warmup_steps_ratio") or 0.0) * total)
     return schedule(str(value), steps, total, float(theirs.get(f"{optim}.min_lr_ratio") or 0.0))
+
+
+def verl_warmup(value: Any, theirs: Theirs) -> Converted:
+    """A warm-up that is a share of the run's steps."""
+    optim = f"{_ACTOR}.optim"
+    totals = (theirs.number(path, -1) for path in (f"{optim}.total_training_steps", "trainer.total_training_steps"))
+    known = theirs.number(f"{optim}.lr_warmup_steps", -1) >= 0 or any(total > 0 for total in totals)
+    return Converted(Fate.DEFAULT) if known or not value else lost_warmup(value, "trainer.total_training_steps")
 
 
 def if_named(value: Any, theirs: Theirs) -> Converted:
@@ -144,7 +143,7 @@ def logs_to_wandb(value: Any, theirs: Theirs) -> Converted:
 
 
 CONVERSIONS = (
-    mini_batches, replaced, staleness, verl_samples, verl_length, verl_microbatch, verl_rollouts, reward_function,
-    rollout_correction, kl_loss, verl_schedule, if_named, float_of, vllm_only, validation_temperature, shared_gpus,
+    mini_batches, replaced, staleness, verl_samples, verl_length, verl_microbatch, verl_rollouts, rollout_correction,
+    kl_loss, verl_schedule, verl_warmup, if_named, float_of, vllm_only, validation_temperature, shared_gpus,
     verl_workers, verl_ranks, logs_to_wandb,
 )  # fmt: skip

@@ -110,6 +110,9 @@ def test_the_older_asynchronous_mode_becomes_a_sampler_with_its_lookahead() -> N
         ("loss_fn.token_level_loss", False, "loss_fn.aggregation", "sequence"),
         ("policy.megatron_cfg.scheduler.lr_decay_style", "cosine", "optimizer.schedule", COSINE),
         ("logger.wandb_enabled", True, "logger.wandb_project", "math"),
+        ("policy.generation.val_top_p", 0.9, "validation.top_p", 0.9),
+        ("policy.generation.val_top_k", -1, "validation.top_k", 0),
+        ("policy.tokenizer.chat_template_kwargs", {"think": True}, "data.chat_template_kwargs", {"think": True}),
     ],
 )
 def test_a_value_is_written_in_the_words_and_units_of_evenstep(key: str, value: Any, here: str, becomes: Any) -> None:
@@ -129,7 +132,7 @@ def test_a_value_is_written_in_the_words_and_units_of_evenstep(key: str, value: 
         ("policy.generation.stop_strings", ["</answer>"], Fate.DECIDE),
         ("grpo.batch_multiplier", 3, Fate.LOST),
         ("policy.generation_batch_size", 64, Fate.LOST),
-        ("grpo.something_new", 1, Fate.LOST),
+        ("grpo.something_new", 1, Fate.DECIDE),
     ],
 )
 def test_what_evenstep_does_not_do_is_no_silent_default(key: str, value: Any, kind: Fate) -> None:
@@ -144,6 +147,35 @@ def test_dynamic_sampling_without_replacement_is_refused_by_the_rules_and_the_re
     assert result.exit_code == 3
     shown = " ".join(result.stdout.replace("│", " ").split())
     assert "`evenstep check` refuses it: async_rl.rollout_failure.on_dropped_prompt is shrink" in shown
+
+
+def test_data_of_nemo_rl_are_read_where_they_are_and_rated_by_its_verifier() -> None:
+    sums = {"dataset_name": "ResponseDataset", "data_path": "/data/sums.jsonl", "input_key": "question"}
+    document, _ = migrated("math_1b", data__train=sums, data__validation={"data_path": "/data/held_out.jsonl"})
+    assert document["data"]["task"] == {
+        "name": "dataset", "path": "/data/sums.jsonl", "columns": {"prompt": "question", "answer": "output"},
+        "validation_path": "/data/held_out.jsonl", "verifier": "runtime.tasks.verifiers:math",
+    }  # fmt: skip
+    assert problems_of(document) == []
+    document, found = migrated("math_1b")
+    assert document["data"]["task"]["path"] == "nvidia/OpenMathInstruct-2"
+    assert document["data"]["task"]["columns"] == {"prompt": "problem", "answer": "expected_answer"}
+    assert found["data.train"].kind is Fate.DECIDE
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("grpo.num_prompts_per_steps", "grpo.num_prompts_per_step"),
+        ("policy.generation.temprature", "policy.generation.temperature"),
+        ("checkpointing.save_periods", "checkpointing.save_period"),
+        ("polcy", "policy"),
+    ],
+)
+def test_a_misspelt_key_is_to_be_decided_even_in_a_block_whose_rest_is_built_in(key: str, meant: str) -> None:
+    _, found = migrated("single_controller", **{key.replace(".", "__"): 7})
+    assert found[key].kind is Fate.DECIDE
+    assert found[key].note.endswith(f"did you mean {meant}?")
 
 
 def test_the_prompt_s_template_is_read_where_the_file_is_found(tmp_path: Path) -> None:

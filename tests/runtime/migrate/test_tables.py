@@ -37,6 +37,21 @@ def test_every_row_leads_to_a_key_that_is_there_by_a_conversion_that_is_there(fr
     ] == []
 
 
+SAY_IT_THEMSELVES = {"same", "if_set", "if_positive", "zero_if_off", "top_k_if_set", "listed", "float_of"}
+"""Conversions to a key whose name and value tell all."""
+
+
+@pytest.mark.parametrize("framework", Framework)
+def test_every_row_says_what_becomes_of_the_key(framework: Framework) -> None:
+    silent = [
+        row.theirs
+        for row in table_of(framework).rows
+        if not row.note
+        and (row.ours is None or rows.read_conversion(row.conversion).name not in SAY_IT_THEMSELVES)
+    ]  # fmt: skip
+    assert silent == []
+
+
 @pytest.mark.parametrize("conversion", ["same(", "same)", "two words", "unless([)"])
 def test_a_row_that_is_none_is_refused(conversion: str) -> None:
     with pytest.raises(ValueError, match=r"conversion|unless"):
@@ -57,6 +72,9 @@ def test_a_row_that_is_none_is_refused(conversion: str) -> None:
         ("policy.generation={}", "its keys are elsewhere here"),
         ("policy.tokenizer={}", "NeMo-RL has the block policy.tokenizer"),
         ("grpo.val_at_end=true", "NeMo-RL's val_at_end needs no key here"),
+        ("optimizer.learning_rate=1e-6", "TRL's learning_rate is optimizer.lr here"),
+        ("policy.learning_rate=1e-6", "TRL's learning_rate is optimizer.lr here"),
+        ("data.prompt_key=prompt", "verl's prompt_key is data.task.columns.prompt here"),
         ("num_generations=8", "TRL's num_generations is grpo.num_generations_per_prompt here"),
         ("optimizer.adam_epsilon=1e-6", "TRL's adam_epsilon is optimizer.eps here"),
         ("actor_rollout_ref={}", "`evenstep migrate` translates such a file"),

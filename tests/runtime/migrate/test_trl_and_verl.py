@@ -66,6 +66,62 @@ def test_what_trl_samples_for_several_optimizer_steps_is_to_be_decided() -> None
     assert found["lr_scheduler_type"].kind is Fate.DECIDE, "linear by default there, over steps that the file lacks"
 
 
+def test_a_data_set_of_the_hub_and_weighted_rewards_become_a_task() -> None:
+    given = {
+        "dataset_name": "trl-lib/DeepMath-103K", "dataset_config": "main", "dataset_train_split": "extra",
+        "eval_strategy": "steps", "reward_funcs": ["accuracy_reward", "mine.rules.brief", "some/reward-model"],
+        "reward_weights": [1, 0.5, 2.0],
+    }  # fmt: skip
+    document, found = translated(Framework.TRL, given)
+    assert document["data"]["task"] == {
+        "name": "dataset", "path": "trl-lib/DeepMath-103K", "subset": "main", "split": "extra",
+        "validation_split": "test", "columns": {"prompt": "prompt", "answer": "solution"},
+        "rewards": [
+            {"target": "runtime.tasks.verifiers:math", "weight": 1.0, "name": "accuracy_reward"},
+            {"target": "mine.rules:brief", "weight": 0.5, "name": "brief"},
+            {"target": "my_rewards:reward_model", "weight": 2.0, "name": "reward_model"},
+        ],
+        "correct_from": "accuracy_reward",
+    }  # fmt: skip
+    assert problems_of({**document, "policy": {**document["policy"], "model_name": "some/model"}}) == []
+    decided = [finding for finding in translate(given, table_of(Framework.TRL)).findings if finding.kind is Fate.DECIDE]
+    assert [each.note for each in decided if "write some/reward-model as a function" in each.note]
+    assert found["dataset_name"].kind is Fate.DECIDE
+    _, found = translated(Framework.TRL, {**given, "reward_weights": [1.0]})
+    assert found["reward_weights"].kind is Fate.DECIDE
+    assert "names 3 reward_funcs" in found["reward_weights"].note
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "says"),
+    [
+        ({"warmup_ratio": 0.1}, "warmup_ratio", "the warm-up is lost: it is 0.1 of all steps, and max_steps"),
+        ({"warmup_ratio": 0.1}, "warmup_ratio", "set optimizer.schedule.warmup_steps"),
+        ({"warmup_steps": 0.05}, "warmup_steps", "the warm-up is lost: it is 0.05 of all steps"),
+        ({"use_vllm": True, "vllm_mode": "colocate"}, "vllm_mode", "GPUs of their own here, so a run needs at least 2"),
+        ({"learning_rte": 1e-6}, "learning_rte", "not a key that is known of TRL; did you mean learning_rate?"),
+    ],
+)
+def test_what_a_file_of_trl_leaves_open_is_to_be_decided(changes: dict[str, Any], key: str, says: str) -> None:
+    _, found = translated(Framework.TRL, {"num_generations": 8, "beta": 0.0, **changes})
+    assert found[key].kind is Fate.DECIDE
+    assert says in found[key].note
+
+
+def test_a_warm_up_whose_length_is_known_is_not_lost() -> None:
+    for given in ({"warmup_ratio": 0.1, "max_steps": 50}, {"warmup_ratio": 0.1, "warmup_steps": 5}):
+        document, found = translated(Framework.TRL, {"num_generations": 8, "beta": 0.0, **given})
+        assert found["warmup_ratio"].kind is Fate.DEFAULT
+        assert document["optimizer"]["schedule"]["warmup_steps"] == 5
+
+
+def test_completions_that_are_printed_there_are_samples_here() -> None:
+    given = {"num_generations": 8, "log_completions": True, "num_completions_to_print": 4}
+    document, found = translated(Framework.TRL, given)
+    assert document["samples"] == {"per_step": 4}
+    assert "evenstep samples" in found["log_completions"].note
+
+
 class TestVerl:
     @pytest.fixture(autouse=True)
     def needs_omegaconf(self) -> None:
@@ -82,7 +138,14 @@ class TestVerl:
         assert document["optimizer"]["betas"] == [0.9, 0.999], "of a file in another folder"
         assert document["policy"]["precision"] == "bfloat16", "of a group from the root"
         assert document["loss_fn"]["reference_policy_kl_penalty"] == 0.001
-        assert document["data"]["task"]["verifier"] == "sums:score"
+        assert document["data"]["task"] == {
+            "name": "dataset", "path": str(Path("~/data/gsm8k/train.parquet").expanduser()),
+            "columns": {"prompt": "prompt", "answer": "reward_model.ground_truth"},
+            "validation_path": str(Path("~/data/gsm8k/test.parquet").expanduser()),
+            "rewards": [{"target": "sums:score"}],
+        }  # fmt: skip
+        assert (document["validation"]["top_p"], document["validation"]["top_k"]) == (1.0, 0)
+        assert found["data.train_files"].kind is Fate.RENAMED
         assert document["cluster"]["num_trainer_ranks"] == document["cluster"]["num_generation_workers"] == 2
         assert not [finding for finding in found.values() if "not a key that is known" in finding.note]
 
