@@ -2,6 +2,7 @@
 
 Each part imports only those above it:
 
+    wording      numbers with nouns, in messages
     files        files that a disk may refuse, that may be torn, or that are no plain files
     tasks        prompts, and what a completion is worth
     groups       prompt groups, their receipts and evaluations, as generation hands them over

@@ -14,6 +14,7 @@ from runtime.control.messages import Listener, Message, Notice, Progress, StepDo
 from runtime.evaluation.config import DEFAULT_SET
 from runtime.explain.live import Standing, live_view, number
 from runtime.files import Json
+from runtime.wording import counted
 
 PROGRESS_S = 10.0
 """Off a terminal, the time between two lines on how far the start is."""
@@ -97,6 +98,8 @@ def _print(console: Console, message: Message, max_steps: int | None) -> None:
             console.print(Text(step_line(record, max_steps)), soft_wrap=True)
         case ValidationDone(step, name, accuracy):
             of_set = "" if name == DEFAULT_SET else f" of {name}"
-            console.print(Text(f"held-out accuracy{of_set} {accuracy:.3f} after {step} steps"), soft_wrap=True)
+            console.print(
+                Text(f"held-out accuracy{of_set} {accuracy:.3f} after {counted(step, 'step')}"), soft_wrap=True
+            )
         case Notice(text):
             console.print(Text(text), soft_wrap=True)

@@ -28,7 +28,7 @@ from runtime.launch.preflight import Prepared, Tell, preflight
 from runtime.launch.ray_session import ray_session
 from runtime.launch.signals import interrupts_by_signals, set_up_in_time
 from runtime.metrics.plot import plot_run
-from runtime.metrics.writers import METRICS_FILE, missing_backends
+from runtime.metrics.writers import METRICS_FILE, SAMPLES_FILE, missing_backends
 from runtime.models.directory import ModelDirectoryProblem
 from runtime.output.directory import (
     alone_in,
@@ -42,13 +42,17 @@ from runtime.output.directory import (
 from runtime.output.summary import Summary
 from runtime.settings import TINY, Settings, TransferQueuePlaneConfig
 from runtime.tasks.base import TaskError
-from runtime.tasks.config import CustomTaskConfig, ReasoningGymTaskConfig
+from runtime.tasks.config import CustomTaskConfig, DataConfig, ReasoningGymTaskConfig
 from runtime.tasks.data import load_task, prepare_data
+from runtime.tasks.files import FileTaskConfig, is_held_out_apart
 from runtime.tasks.rewards import RatedByFunctions
 from runtime.transport.transfer_queue.installed import TransferQueueMissing, check_transfer_queue_installed
+from runtime.wording import counted
 
 TRACEBACK_FILE = "traceback.txt"
 """In a run's directory: the traceback of an error that does not explain itself."""
+FEW_HELD_OUT = 16
+"""A set with fewer prompts is pointed out: one of them is more than 6% of its accuracy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +109,7 @@ def run_training(settings: Settings, output: Path, *, resume: ResumeRequest | No
                 raise InterruptedAtStart from None
     with interrupts_by_signals():
         summary = summary_of(settings, outcome, time.monotonic() - began_s, memory.peak_bytes)
-        return RunResult(outcome, summary, _places(settings, output, outcome, listener))
+        return RunResult(outcome, summary, places_of(settings, output, outcome, listener))
 
 
 def _read_large_data(settings: Settings, listener: Listener) -> None:
@@ -175,6 +179,7 @@ def check_run(settings: Settings, output: Path, *, resume: bool, tell: Tell = la
         raise ConfigError(f"the run cannot start: {error}") from None
     _refuse_too_few(num_prompts, set_up_in_time(settings, num_prompts).limits)
     _warn_of_deadlines(settings, tell)
+    _warn_of_few_held_out(settings, held_out, tell)
     return num_prompts, held_out
 
 
@@ -183,10 +188,34 @@ def _refuse_too_few(num_prompts: int, limits: Limits) -> None:
     usable = num_prompts * limits.epochs if limits.uses_pool else num_prompts
     if not limits.closes_short and usable < limits.size:
         raise ConfigError(
-            f"the run cannot start: the data has {num_prompts} prompts, fewer than grpo.num_prompts_per_step = "
-            f"{limits.size}, so no step could be filled and nothing would be trained. Set num_prompts_per_step to "
-            f"{max(num_prompts, 1)} or less, or give more data"
+            f"the run cannot start: the data has {counted(num_prompts, 'prompt')}, fewer than "
+            f"grpo.num_prompts_per_step = {limits.size}, so no step could be filled and nothing would be trained. Set "
+            f"num_prompts_per_step to {max(num_prompts, 1)} or less, or give more data"
         )
+
+
+def _warn_of_few_held_out(settings: Settings, held_out: HeldOut, tell: Tell) -> None:
+    """Accuracy on a handful of prompts moves by chance more than by training."""
+    coarse = []
+    for each in settings.sets:
+        prompts, data = held_out[each.name], "data" if each.data == settings.data else f"{each.key}.data"
+        if prompts >= FEW_HELD_OUT:
+            continue
+        if prompts >= each.data.validation_size:
+            remedy = f"raise {data}.validation_size"
+        elif _is_fraction_of_rows(each.data):
+            remedy = f"raise {data}.held_out_fraction, or give more data"
+        else:
+            remedy = "give more held-out data"
+        coarse.append(f"{each.name} measures {counted(prompts, 'held-out prompt')}: {remedy}")
+    if coarse:
+        tell(f"accuracy on fewer than {FEW_HELD_OUT} prompts is coarse; {'; '.join(coarse)}")
+
+
+def _is_fraction_of_rows(data: DataConfig) -> bool:
+    """Whether `held_out_fraction` decides how many rows are held out, and can be raised."""
+    task = data.task
+    return isinstance(task, FileTaskConfig) and not is_held_out_apart(task) and data.held_out_fraction < 1
 
 
 def _warn_of_deadlines(settings: Settings, tell: Tell) -> None:
@@ -310,9 +339,11 @@ def summary_of(settings: Settings, outcome: Outcome, wall_s: float, peak_memory_
     )
 
 
-def _places(settings: Settings, output: Path, outcome: Outcome, listener: Listener) -> dict[str, Path]:
-    """Where the files of a run are. Also draws the plot and writes the traceback."""
+def places_of(settings: Settings, output: Path, outcome: Outcome, listener: Listener) -> dict[str, Path]:
+    """Where the files of a run are, in `output` as it was given. Also draws the plot and writes the traceback."""
     places = {"metrics": output / METRICS_FILE}
+    if (output / SAMPLES_FILE).is_file():
+        places["samples"] = output / SAMPLES_FILE
     if outcome.trace is not None:
         places["trace"] = outcome.trace
     if settings.logger.plot and outcome.closed:
@@ -333,4 +364,8 @@ def _places(settings: Settings, output: Path, outcome: Outcome, listener: Listen
         places["checkpoint"] = outcome.checkpoint
     if outcome.model is not None:
         places["model"] = outcome.model
-    return places
+    within = output.resolve()
+    return {
+        name: output / place.relative_to(within) if place.is_relative_to(within) else place
+        for name, place in places.items()
+    }

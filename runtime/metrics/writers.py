@@ -19,6 +19,7 @@ from typing import Any, Literal
 from fsm.errors import ConfigError
 from runtime.files import writing
 from runtime.metrics.sample_table import markdown_table, rows_of_table
+from runtime.wording import counted
 
 METRICS_FILE = "metrics.jsonl"
 SAMPLES_FILE = "samples.jsonl"
@@ -191,7 +192,7 @@ class JsonlWriter(MetricsWriter):
 
     def close(self) -> None:
         try:
-            lost = f"{len(self._waiting)} lines of it are lost, and those before are whole"
+            lost = f"it lacks its last {counted(len(self._waiting), 'line')}, and those before are whole"
             with writing(self._path, lost):
                 self._write_out()
         finally:

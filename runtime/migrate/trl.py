@@ -5,6 +5,7 @@ from typing import Any
 
 from runtime.migrate.rows import Converted, Fate, Theirs
 from runtime.migrate.schedules import lost_warmup, schedule
+from runtime.wording import counted
 
 _PROMPT_TOKENS = 512
 """Written where a file does not say how long prompts are."""
@@ -20,7 +21,7 @@ def prompts_per_step(_value: Any, theirs: Theirs) -> Converted:
     rollouts, siblings = _rollouts(theirs), max(1, theirs.number("num_generations", 8))
     prompts = max(1, rollouts // siblings)
     note = (
-        f"a training process has {rollouts} rollouts a step (per_device_train_batch_size × "
+        f"a training process has {counted(rollouts, 'rollout')} a step (per_device_train_batch_size × "
         f"gradient_accumulation_steps), {rollouts / siblings:g} prompts of {siblings}: multiply by your number of "
         "processes"
     )

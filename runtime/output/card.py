@@ -17,6 +17,7 @@ from runtime.metrics.writers import METRICS_FILE
 from runtime.output.directory import RUN
 from runtime.settings import SMOLLM2, TINY, Settings
 from runtime.trace.show import printable
+from runtime.wording import counted
 
 CARD = "README.md"
 _HUB_NAMES = {SMOLLM2: "HuggingFaceTB/SmolLM2-135M-Instruct"}
@@ -61,10 +62,12 @@ def card_of(output: Path, settings: Settings, step: int) -> str:
         "accuracy_before": accuracy.before,
         "accuracy_after": accuracy.after,
     }
+    tasks = {each.name: each.data.task.name for each in settings.sets}
     results = [
         EvalResult(
             task_type="text-generation",
-            dataset_type=settings.data.task.name,
+            dataset_type=tasks.get(name, settings.data.task.name),
+            dataset_config=None if name == DEFAULT_SET else name,  # results of an equal type and config become one
             dataset_name=f"{settings.data.task.name}, held out" if name == DEFAULT_SET else name,
             metric_type="accuracy",
             metric_value=each.after,
@@ -77,7 +80,7 @@ def card_of(output: Path, settings: Settings, step: int) -> str:
         library_name="transformers",
         pipeline_tag="text-generation",
         tags=["evenstep", "grpo", "reinforcement-learning"],
-        model_name=f"{Path(settings.policy.model_name).name} after {step} steps",
+        model_name=f"{Path(settings.policy.model_name).name} after {counted(step, 'step')}",
         eval_results=results or None,
         evenstep={name: value for name, value in made.items() if value is not None},
     )
@@ -89,7 +92,8 @@ def _body(settings: Settings, made: Mapping[str, Any], measured: Mapping[str, _A
         settings.policy.model_name, _HUB_NAMES.get(settings.policy.model_name, settings.policy.model_name)
     )
     grpo = settings.grpo
-    per_step = f"{grpo.num_prompts_per_step} prompts × {grpo.num_generations_per_prompt} completions a step"
+    prompts, completions = grpo.num_prompts_per_step, grpo.num_generations_per_prompt
+    per_step = f"{counted(prompts, 'prompt')} × {counted(completions, 'completion')} a step"
     rows = {
         "base model": base,
         "data": _flow(made["data"]),
@@ -121,7 +125,7 @@ def _says(accuracy: _Accuracy) -> str | None:
     if accuracy.before is None and accuracy.after is None:
         return None
     shown = ["not measured" if value is None else f"{value:.3f}" for value in (accuracy.before, accuracy.after)]
-    over = "" if accuracy.rollouts is None else f" ({accuracy.rollouts:,} completions)"
+    over = "" if accuracy.rollouts is None else f" ({counted(accuracy.rollouts, 'completion')})"
     return f"{shown[0]} before, {shown[1]} after{over}"
 
 

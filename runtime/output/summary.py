@@ -10,6 +10,7 @@ from rich.text import Text
 
 from fsm.core import Core
 from runtime.evaluation.config import DEFAULT_SET
+from runtime.wording import counted
 
 
 class Summary(TypedDict):
@@ -95,10 +96,12 @@ def headline(summary: Summary, outcome: str) -> list[str]:
         said = ", ".join(f"{accuracy:.3f} {when}" for when, accuracy in measured.items())
         gained = f" ({measured['after'] - measured['before']:+.3f})" if len(measured) == 2 else ""
         lines.append(f"held-out accuracy{of_set} {said}{gained}")
-    lines.append(f"{summary['steps']} steps: {selected} groups selected, {charged} charged, {short} short")
+    lines.append(
+        f"{counted(summary['steps'], 'step')}: {counted(selected, 'group')} selected, {charged} charged, {short} short"
+    )
     if summary["steps_without_tokens"]:
         lines.append(
-            f"{summary['steps_without_tokens']} steps trained on no token: overlong filtering left out all their "
+            f"{counted(summary['steps_without_tokens'], 'step')} trained on no token: overlong filtering left out all "
             "rollouts, and the weights stayed unchanged"
         )
     lines.append(

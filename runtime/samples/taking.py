@@ -15,7 +15,8 @@ from runtime.generation.rollouts import Sample, SampledGroup
 from runtime.groups import RolloutGroup
 from runtime.models.text import TextCodec
 from runtime.samples.config import SamplesConfig, cut_middle
-from runtime.tasks.base import Task, Verdict
+from runtime.tasks.base import Chat, Task, Verdict
+from runtime.tasks.rows.item import text_of
 from runtime.training.batching import advantages_of, in_the_loss
 from runtime.training.config import LossConfig
 
@@ -48,7 +49,7 @@ class SampleTaker:
         if not self.wants(sampled.prompt, sampled.index):
             return ()
         advantages = advantages_of(group, self.loss)
-        prompt_text = cut_middle(self.task.prompt(sampled.index), self.config.max_characters)
+        prompt_text = cut_middle(self._asked(sampled), self.config.max_characters)
         where = self.task.where(sampled.index)
         return tuple(
             {
@@ -71,6 +72,16 @@ class SampleTaker:
             }
             for sibling in self._siblings(sampled, verdicts)
         )
+
+    def _asked(self, sampled: SampledGroup) -> str:
+        """The prompt as text. An environment's task has only names for its items."""
+        match sampled.opening:
+            case None:
+                return self.task.prompt(sampled.index)
+            case Chat(messages):
+                return text_of(messages)
+            case asked:
+                return asked
 
     def _siblings(self, sampled: SampledGroup, verdicts: Sequence[Verdict]) -> list[int]:
         """All; or the first of highest reward, the last of lowest, and the first that was cut off."""

@@ -21,6 +21,7 @@ from runtime.tasks.rows.scanning import RowsRead
 from runtime.tasks.rows.source import RowSource, find_source, source_of_lines
 from runtime.tasks.rows.table import Row
 from runtime.tasks.split import Split, held_out_below
+from runtime.wording import counted
 
 FileTaskConfig = JsonlTaskConfig | DatasetTaskConfig
 _RECENT = 256
@@ -45,8 +46,8 @@ class FileTask(JudgedTask):
         numbers = side.numbers if split == "training" else side.numbers[: data.validation_size]
         if not len(numbers) and not (split == "validation" and data.validation_size == 0):
             raise TaskError(
-                f"{side.source.name}: of {sides.taken} {_noun(side.source)} none is left for {split} with "
-                f"data.held_out_fraction {data.held_out_fraction}; add {_noun(side.source)}, change the fraction, or "
+                f"{side.source.name}: of {counted(sides.taken, _noun(side.source))} none is left for {split} with "
+                f"data.held_out_fraction {data.held_out_fraction}; add {_noun(side.source)}s, change the fraction, or "
                 "name a data.task.validation_path"
             )
         self._table, self._numbers = side.rows.table, numbers
@@ -125,12 +126,12 @@ def split_rows(task: FileTaskConfig, data: DataConfig, tell: RowsRead = lambda n
         write = (
             'one {"prompt": …, "answer": …} a line' if source.format == "json lines" else "a prompt and an answer each"
         )
-        raise TaskError(f"{source.name}: has no {_noun(source)}; write {write}")
+        raise TaskError(f"{source.name}: has no {_noun(source)}s; write {write}")
     taken = there if data.num_prompts is None else data.num_prompts
     if taken > there:
         raise TaskError(
-            f"{source.name}: has {there} {_noun(source)}, and data.num_prompts asks for the first {taken}; set it to "
-            f"{there} or less, or leave it out for all of them"
+            f"{source.name}: has {counted(there, _noun(source))}, and data.num_prompts asks for the first {taken}; "
+            f"set it to {there} or less, or leave it out for all of them"
         )
     digests = rows.digests[: len(rows.digests) if taken == there else _end_of(rows.digests, taken)]
     held_out = _held_out(task)
@@ -152,7 +153,7 @@ def say_split(task: FileTaskConfig, data: DataConfig) -> str:
     sides = split_rows(task, data)
     source, training = sides.training.source, len(sides.training.numbers)
     split = "" if source.split is None else f" ({source.split})"
-    said = f"training on {training} of the {sides.there} {_noun(source)} of {source.name}{split}"
+    said = f"training on {training} of the {counted(sides.there, _noun(source))} of {source.name}{split}"
     if data.num_prompts is not None:
         said += f" (data.num_prompts takes the first {sides.taken})"
     other = sides.held_out.source
@@ -173,18 +174,26 @@ def _training(task: FileTaskConfig) -> RowSource:
     return find_source(task.path, task.split, task.subset, "data.task.path")
 
 
+def is_held_out_apart(task: FileTaskConfig) -> bool:
+    """Whether held-out rows have a source of their own, so that `data.held_out_fraction` holds out none."""
+    return task.validation_path is not None or (
+        isinstance(task, DatasetTaskConfig) and task.validation_split is not None
+    )
+
+
 def _held_out(task: FileTaskConfig) -> RowSource | None:
     """Where held-out rows are; None if some of the training rows are held out."""
     key = "data.task.validation_path"
-    if isinstance(task, JsonlTaskConfig):
-        return None if task.validation_path is None else source_of_lines(task.validation_path, key)
-    if task.validation_path is None and task.validation_split is None:
+    if not is_held_out_apart(task):
         return None
+    if isinstance(task, JsonlTaskConfig):
+        assert task.validation_path is not None
+        return source_of_lines(task.validation_path, key)
     return find_source(task.validation_path or task.path, task.validation_split, task.subset, key)
 
 
 def _noun(source: RowSource) -> str:
-    return "lines" if source.format == "json lines" else "rows"
+    return "line" if source.format == "json lines" else "row"
 
 
 def _called(source: RowSource) -> str:

@@ -17,6 +17,7 @@ from runtime.tasks.environments.code import EnvironmentCode
 from runtime.tasks.environments.host import EnvironmentLost
 from runtime.tasks.environments.pool import EnvironmentPool, HostedEpisode, TurnTooLong
 from runtime.tasks.split import Split
+from runtime.wording import counted
 
 _PAGE = 8192
 """Demonstrations that are asked for at a time."""
@@ -80,8 +81,8 @@ class EnvironmentTask(Task):
         wanted = told if self._data.num_prompts is None else self._data.num_prompts
         if not 1 <= wanted <= told:
             raise TaskError(
-                f"{self.code.name} has {told} items, and data.num_prompts asks for the first {wanted}; set it to "
-                f"{told} or less, or leave it out for all of them"
+                f"{self.code.name} has {counted(told, 'item')}, and data.num_prompts asks for the first {wanted}; "
+                f"set it to {told} or less, or leave it out for all of them"
             )
         return wanted
 

@@ -74,9 +74,9 @@ def item_of(row: Row, columns: RowColumns, where: str) -> Item:
 
 def text_of(messages: Sequence[Mapping[str, Any]]) -> str:
     """Messages as one text: the content of a single user message, so that it equals the same prompt given as text."""
-    if len(messages) == 1 and messages[0]["role"] == "user":
-        return _text(messages[0]["content"])
-    return "\n\n".join(f"{message['role']}: {_text(message.get('content'))}" for message in messages)
+    if len(messages) == 1 and messages[0].get("role") == "user":
+        return _text(messages[0].get("content"))
+    return "\n\n".join(f"{message.get('role')}: {_text(message.get('content'))}" for message in messages)
 
 
 def _value(row: Row, name: str, key: str, where: str) -> Any:

@@ -26,6 +26,7 @@ MEASURED = [
     {"kind": "validation", "set": "hard", "step": 0, "accuracy": 0.0, "rollouts": 8},
     {"kind": "step", "step": 0, "reward": 0.5},
     {"kind": "validation", "step": 1, "accuracy": 0.5, "rollouts": 40},
+    {"kind": "validation", "set": "easy", "step": 1, "accuracy": 0.75, "rollouts": 1},
 ]
 
 
@@ -93,7 +94,12 @@ def test_the_card_says_how_the_model_was_made(run: dict[str, Any], tmp_path: Pat
         "accuracy_after": 0.5,
         "command": "evenstep train `a|b`.yaml",
     }
-    assert made["model-index"][0]["results"][0]["metrics"][0]["value"] == 0.5
+    results = made["model-index"][0]["results"]
+    assert [(each["dataset"]["name"], [metric["value"] for metric in each["metrics"]]) for each in results] == [
+        ("reverse, held out", [0.5]),
+        ("easy", [0.75]),
+    ]
+    assert made["model-index"][0]["name"].endswith(" after 1 step")
     assert "0.250 before, 0.500 after (40 completions)" in card.text
     assert "| held-out accuracy of hard | `0.000 before, not measured after` |" in card.text
     assert "| command | `` evenstep train `a\\|b`.yaml `` |" in card.text

@@ -440,3 +440,35 @@ def test_data_that_fills_no_step_is_refused_before_anything_starts(tmp_path, cha
             check_run(settings, tmp_path / "run", resume=False)
     else:
         assert check_run(settings, tmp_path / "run", resume=False) == (5, {})
+
+
+def told_of_few(folder: Path, *overrides: str) -> list[str]:
+    told: list[str] = []
+    check_run(load_settings(None, overrides), folder / "run", resume=False, tell=told.append)
+    return [line for line in told if "held-out prompt" in line]
+
+
+def test_a_set_of_few_prompts_is_told_once_with_the_key_that_raises_it(tmp_path):
+    [few] = told_of_few(tmp_path, "data.validation_size=5")
+    assert few == (
+        "accuracy on fewer than 16 prompts is coarse; validation measures 5 held-out prompts: raise "
+        "data.validation_size"
+    )
+    assert told_of_few(tmp_path, "data.validation_size=16") == []
+    assert told_of_few(tmp_path, "data.validation_size=0") == []
+    sets = "validation.sets={one: {}, other: {data: {task: {name: reverse, max_length: 3}, validation_size: 1}}}"
+    [both] = told_of_few(tmp_path, "data.validation_size=2", sets)
+    assert "; one measures 2 held-out prompts: raise data.validation_size; other measures 1 held-out prompt: " in both
+    assert both.endswith("raise validation.sets.other.data.validation_size")
+
+
+def test_of_a_file_that_holds_out_few_lines_the_fraction_is_named(tmp_path):
+    path = tmp_path / "lines.jsonl"
+    path.write_text("".join(json.dumps({"prompt": f"{n}?", "answer": "y"}) + "\n" for n in range(60)))
+    data = f"data.task={{name: jsonl, path: {path}}}"
+    [few] = told_of_few(tmp_path, data, "data.held_out_fraction=0.1")
+    assert few.endswith(": raise data.held_out_fraction, or give more data")
+    apart = f"data.task={{name: jsonl, path: {path}, validation_path: {tmp_path / 'few.jsonl'}}}"
+    (tmp_path / "few.jsonl").write_text('{"prompt": "held out", "answer": "y"}\n')
+    [one] = told_of_few(tmp_path, apart)
+    assert one.endswith("measures 1 held-out prompt: give more held-out data")

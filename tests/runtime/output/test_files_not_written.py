@@ -91,7 +91,7 @@ def test_metrics_that_stay_refused_are_counted_at_the_end(tmp_path: Path) -> Non
     writers = open_writers(tmp_path, config={})
     with pytest.raises(FileNotWritten, match="No space left on device; the run continues"):
         writers[0].write("step", {"step": 0})
-    with pytest.raises(FileNotWritten, match="1 lines of it are lost"):
+    with pytest.raises(FileNotWritten, match="it lacks its last 1 line, and"):
         close_writers(writers)
 
 
@@ -134,7 +134,7 @@ def test_refused_metrics_are_told_once_and_the_run_goes_on(tmp_path: Path) -> No
         recorder.core.apply(Begin())
         for _ in range(3):
             recorder._write("step", {"step": 0})
-        with pytest.raises(FileNotWritten, match="3 lines of it are lost"):
+        with pytest.raises(FileNotWritten, match="it lacks its last 3 lines, and"):
             writer.close()
     said = [message.text for message in told if isinstance(message, Notice)]
     assert len(said) == 1

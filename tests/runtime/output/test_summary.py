@@ -15,7 +15,7 @@ from runtime.files import write_json_aside
 from runtime.launch import machine
 from runtime.launch.machine import PeakMemory, process_tree_bytes
 from runtime.launch.processes import process_tree
-from runtime.launch.run import summary_of
+from runtime.launch.run import places_of, summary_of
 from runtime.output.summary import Summary, closed_steps, print_summary
 from runtime.settings import load_settings
 from specs.scenarios.file import BalanceExpectation
@@ -89,6 +89,31 @@ def test_plain_lines_say_what_became_of_every_prompt() -> None:
     assert "the balance sheet adds up" in text
     assert "metrics  a/metrics.jsonl\nplot     a/plot.png\n" in text
     assert "evicted" not in text
+
+
+def test_one_of_anything_is_singular() -> None:
+    summary = finished()
+    summary.update(steps=1, steps_without_tokens=1, closed=[{"step": 0, "selected": 1, "charged": 0, "short": 0}])
+    text = printed(summary, terminal=False)
+    assert "\n1 step: 1 group selected, 0 charged, 0 short\n" in text
+    assert "\n1 step trained on no token: " in text
+
+
+def test_files_are_named_within_the_directory_as_it_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = Path("runs/a")
+    given.mkdir(parents=True)
+    settings = load_settings(None, ["logger.plot=false"])
+    outcome = Outcome("completed", None, trace=tmp_path / given / "trace.jsonl", model=tmp_path / given / "model/final")
+    places = places_of(settings, given, outcome, print)
+    assert places == {
+        "metrics": given / "metrics.jsonl",
+        "trace": given / "trace.jsonl",
+        "model": given / "model/final",
+    }
+    (given / "samples.jsonl").write_text("")
+    assert list(places_of(settings, given, outcome, print)) == ["metrics", "samples", "trace", "model"]
+    assert places_of(settings, given, outcome, print)["samples"] == given / "samples.jsonl"
 
 
 def test_each_named_set_has_its_line() -> None:

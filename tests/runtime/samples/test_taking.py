@@ -14,7 +14,7 @@ from runtime.models.tiny import character_tokenizer
 from runtime.samples.config import SamplesConfig
 from runtime.samples.taking import SampleTaker
 from runtime.settings import load_settings
-from runtime.tasks.base import Verdict
+from runtime.tasks.base import Chat, Verdict
 from runtime.tasks.data import load_task
 from runtime.training.batching import training_sequences
 from runtime.training.config import LossConfig
@@ -36,14 +36,19 @@ def sample_of(*texts: str, finished: bool = True) -> Sample:
 
 
 def taken(
-    taker: SampleTaker, samples: list[Sample], verdicts: list[Verdict], prompt: int = 8, index: int = 3
+    taker: SampleTaker,
+    samples: list[Sample],
+    verdicts: list[Verdict],
+    prompt: int = 8,
+    index: int = 3,
+    opening: str | Chat | None = None,
 ) -> tuple[Json, ...]:
     rollouts = tuple(
         Rollout(sample.token_ids, sample.loss_mask, sample.logprobs, verdict.reward, sample.finished)
         for sample, verdict in zip(samples, verdicts, strict=True)
     )
     group = RolloutGroup(prompt, rollouts, start_weight=4, end_weight=5)
-    return taker.take(SampledGroup(prompt, index, tuple(samples), 4, 5), group, verdicts)
+    return taker.take(SampledGroup(prompt, index, tuple(samples), 4, 5, opening), group, verdicts)
 
 
 def rated(*rewards: float) -> list[Verdict]:
@@ -89,6 +94,23 @@ def test_a_sample_says_what_was_asked_said_and_given() -> None:
     assert (line["reward"], line["parts"], line["correct"]) == (1.5, {"exact": 1.0, "short": 0.5}, True)
     assert (line["start_weight"], line["end_weight"]) == (4, 5)
     assert json.loads(json.dumps(line)) == line
+
+
+@pytest.mark.parametrize(
+    ("opening", "shown"),
+    [
+        ("t5526?", "t5526?"),
+        (Chat(({"role": "user", "content": "hi"},)), "hi"),
+        (
+            Chat(({"role": "system", "content": "be brief"}, {"role": "user", "content": [{"text": "hi"}]})),
+            'system: be brief\n\nuser: [{"text": "hi"}]',
+        ),
+        (Chat(({"content": "who"},)), "None: who"),
+    ],
+)
+def test_what_an_environment_asked_is_the_prompt_and_not_the_name_of_its_item(opening: str | Chat, shown: str) -> None:
+    line = taken(taker(per_step=1), [sample_of("ab"), sample_of("x")], rated(1, 0), opening=opening)[0]
+    assert line["prompt_text"] == shown
 
 
 def test_a_conversation_that_ends_with_the_environment_keeps_its_last_words() -> None:

@@ -97,7 +97,7 @@ def test_a_file_that_is_missing_or_empty_is_told_by_name(tmp_path: Path) -> None
     with pytest.raises(TaskError, match=r"empty.jsonl: has no lines"):
         load(write(tmp_path / "empty.jsonl", ["", " "]))
     one = write(tmp_path / "one.jsonl", [{"prompt": "a", "answer": "b"}])
-    with pytest.raises(TaskError, match=r"of 1 lines none is left for validation"):
+    with pytest.raises(TaskError, match=r"of 1 line none is left for validation"):
         load(one, "validation", {"held_out_fraction": 0.0})
 
 

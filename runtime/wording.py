@@ -1,0 +1,6 @@
+"""Words that messages share. Imports nothing."""
+
+
+def counted(number: int, noun: str) -> str:
+    """A number and a noun whose plural ends in s: `1 prompt`, `2,000 prompts`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
