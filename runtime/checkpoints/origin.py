@@ -7,7 +7,9 @@ that was changed in place is another.
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from datetime import date, time, timedelta
+from decimal import Decimal
 from pathlib import Path
 
 from runtime.files import Json, sha256_of
@@ -17,7 +19,10 @@ from runtime.tasks.base import Chat, Task, TaskError
 from runtime.tasks.config import DataConfig
 
 DRAWN_SAMPLE = 64
-"""Of a task that draws its prompts, so many are hashed at the start of the epoch, and as many spread over it."""
+"""Of a task that draws its prompts, so many are hashed at the start of the epoch, and as many spread over it.
+
+So are messages, tools and columns of large data.
+"""
 _COMPARED = (
     *("seed", "shuffle", "held_out_fraction"),
     *("prompt_template", "chat", "system_prompt", "chat_template_kwargs"),
@@ -27,6 +32,10 @@ _HASH = "the hash of the"
 """The start of the names of hashes."""
 _PROMPTS, _ROWS = f"{_HASH} prompts", f"{_HASH} rows"
 """Only large data has the latter (`Task.identity`). Older checkpoints of it have the former, which is not compared."""
+_WHOLE = f"{_HASH} messages, tools and columns"
+"""What the prompts' hash leaves out. Older checkpoints lack it."""
+_TEMPLATE = f"{_HASH} data.chat_template"
+"""Checkpoints that have `data.chat_template_kwargs` lack it only if there was no template."""
 _FREE = ("path", "validation_path", "verdict_timeout_s", "timeout_s", "processes", "memory_mib")
 """Keys of a task that a resume may change: paths (the prompts' hash identifies the data), and deadlines."""
 
@@ -56,8 +65,10 @@ def origin_of(settings: Settings, task: Task, run: str) -> Origin:
 def differences(saved: Json, here: Json) -> Iterator[str]:
     """What differs, with both values; hashes only if nothing else differs, since they follow from the rest.
 
-    Keys that only one side has are not compared.
+    Keys that only one side has are not compared, since another version wrote them.
     """
+    if "data.chat_template_kwargs" in saved:
+        saved = {_TEMPLATE: None, **saved}
     keys = [key for key, before in saved.items() if key in here and here[key] != before]
     named = [key for key in keys if not key.startswith(_HASH)]
     for key in named or keys:
@@ -79,27 +90,50 @@ def refuse_changed_data(task: Task, began_with: str | None) -> None:
 def _data(data: DataConfig, task: Task) -> Json:
     block = data.model_dump(mode="json")
     options = {f"data.task.{key}": value for key, value in block["task"].items() if key not in _FREE}
-    template = data.chat_template and {f"{_HASH} data.chat_template": sha256_of(data.chat_template)[:16]}
     return {
         **options,
-        **(template or {}),
+        _TEMPLATE: data.chat_template and sha256_of(data.chat_template)[:16],
         **{f"data.{key}": block[key] for key in _COMPARED},
         "the number of lines" if task.is_listed else "data.num_prompts": task.num_prompts,
         **({_PROMPTS: _hash_of_prompts(task)} if task.identity is None else {_ROWS: task.identity}),
+        _WHOLE: _hash_of_whole(task),
     }
 
 
 def _hash_of_prompts(task: Task) -> str:
     """A hash of every prompt of a list with its answer, or of a sample of drawn prompts."""
-    count = task.num_prompts
-    indices: Iterable[int] = range(count)
-    if not task.is_listed and count > 2 * DRAWN_SAMPLE:
-        spread = (number * count // DRAWN_SAMPLE for number in range(DRAWN_SAMPLE))
-        indices = sorted({*range(DRAWN_SAMPLE), *spread})
+    return _hash_of([task.prompt(index), task.reference(index)] for index in _hashed(task))
+
+
+def _hash_of_whole(task: Task) -> str:
+    """A hash of what a prompt has besides texts and answer, and a verifier's columns; of a sample of large data."""
+
+    def whole(index: int) -> object:
+        opening = task.opening(index)
+        return [asdict(opening) if isinstance(opening, Chat) else None, sorted(task.columns(index).items())]
+
+    return _hash_of(whole(index) for index in _hashed(task))
+
+
+def _hash_of(values: Iterable[object]) -> str:
     digest = hashlib.sha256()
-    for index in indices:
-        digest.update(json.dumps([task.prompt(index), task.reference(index)]).encode("ascii") + b"\n")
+    for value in values:
+        digest.update(json.dumps(value, default=_as_text).encode("ascii") + b"\n")
     return digest.hexdigest()[:16]
+
+
+def _as_text(value: object) -> str:
+    """A value of a column that JSON has no form for; of an image and the like its type, since its repr may vary."""
+    return str(value) if isinstance(value, bytes | date | time | timedelta | Decimal) else type(value).__name__
+
+
+def _hashed(task: Task) -> Iterable[int]:
+    """The prompts that are hashed one by one: all of a list that is not large."""
+    count = task.num_prompts
+    if (task.is_listed and task.identity is None) or count <= 2 * DRAWN_SAMPLE:
+        return range(count)
+    spread = (number * count // DRAWN_SAMPLE for number in range(DRAWN_SAMPLE))
+    return sorted({*range(DRAWN_SAMPLE), *spread})
 
 
 def _model(settings: Settings, uses_template: bool) -> Json:

@@ -153,6 +153,7 @@ def outcome_of(run: BegunRun, end: End) -> Outcome:
         core_s=control.core_s,
         late_answers=control.late_answers,
         worker_restarts=recorder.workers_lost,
+        failed_attempts=str(recorder.failed_attempts),
         steps_without_tokens=recorder.steps_without_tokens,
         traceback=None if failure is None else failure.traceback,
     )

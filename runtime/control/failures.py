@@ -1,11 +1,13 @@
 """How a failed run gives its reason: the first cause, in one line, and the traceback apart, for a developer."""
 
 import traceback
+from collections import Counter
 from typing import NamedTuple
 
 from fsm.errors import EvenstepError, InvariantBroken
 from runtime.checkpoints.checkpoint import CheckpointRefused
 from runtime.generation.engine import PolicyNotFinite, RequestRefused
+from runtime.groups import KINDS_KEPT, kind_of_failure
 from runtime.metrics.writers import MetricsBackendMissing
 from runtime.models.directory import ModelNotSaved, UnsupportedModel
 from runtime.tasks.base import DataFailure, TaskError
@@ -45,6 +47,30 @@ class RunFailure(NamedTuple):
     traceback: str | None
     cause: BaseException
     """The error that was raised first."""
+
+
+class FailedAttempts:
+    """The failed attempts of a run, by kind; only the first KINDS_KEPT kinds are told apart."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._newest: dict[str, str] = {}
+
+    def add(self, why: str) -> None:
+        kind = kind_of_failure(why)
+        known = kind in self._newest or len(self._newest) < KINDS_KEPT
+        self._counts[kind if known else ""] += 1
+        self._newest[kind if known else ""] = why
+
+    def __str__(self) -> str:
+        """How many there were, and the most frequent reason, in one line; empty without any."""
+        if not self._counts:
+            return ""
+        [(kind, count)] = self._counts.most_common(1)
+        attempts = self._counts.total()
+        said = f"{attempts} attempt{'s' * (attempts > 1)} failed"
+        why = " ".join(self._newest[kind].split())
+        return f"{said}{f', {count} of them in one way' * (count < attempts)}: {why:.{_LINE_MAX}}"
 
 
 def failure_of(error: BaseException) -> RunFailure:

@@ -99,6 +99,8 @@ class Outcome:
     error: str | None
     """The first cause; None for a run that completed or was interrupted."""
     lost: tuple[str, ...] = ()
+    failed_attempts: str = ""
+    """How many attempts failed since the run began or resumed, and the most frequent reason; empty if none did."""
     accuracy_by_set: dict[str, dict[str, float]] = field(default_factory=dict)
     """By name of the set, in order: `before` the run, and `after` one that completed."""
     closed: list[dict[str, int]] = field(default_factory=list)

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from fsm.core import AppliedEvent, Core
 from fsm.effects import StepClosed
-from fsm.events import DeadEndReached, StallTimeout
+from fsm.events import DeadEndReached, GroupFailed, StallTimeout
 from fsm.state import State
+from runtime.control.failures import FailedAttempts
 from runtime.control.messages import Listener, Notice, StepDone, ValidationDone
 from runtime.evaluation.config import DEFAULT_SET
 from runtime.evaluation.figures import figures_of
@@ -53,6 +54,7 @@ class RunRecorder:
         self._last_step: Json | None = None
         self._ended: notes.RunEnded | None = None
         self.workers_lost = 0
+        self.failed_attempts = FailedAttempts()
         self.steps_without_tokens = 0
         self.last_checkpoint: Path | None = None
         self.last_checkpoint_step: int | None = None
@@ -64,6 +66,8 @@ class RunRecorder:
         """Trace a transition of the core, and keep it for the meter."""
         self._trace.observe(transition, self.core)
         self._unmetered.append((transition, self.core.state, time.monotonic()))
+        if isinstance(transition.event, GroupFailed):
+            self.failed_attempts.add(transition.event.error)
         if isinstance(transition.event, StallTimeout | DeadEndReached):
             self.dump_trace()
 

@@ -7,7 +7,8 @@ from typing import Any, Self
 from pydantic import Field, model_validator
 
 from fsm.config.strict import Strict
-from runtime.tasks.config import DataConfig
+from runtime.tasks.config import DataConfig, DatasetTaskConfig, JsonlTaskConfig
+from runtime.tasks.rewards import RatedByFunctions
 
 DEFAULT_SET = "validation"
 """The name of the one set of a configuration without `validation.sets`."""
@@ -17,6 +18,8 @@ TRAINING = "training"
 
 _HELD_OUT_BY_NAME = {"validation_path", "validation_split"}
 """Keys of a task that say which of its rows are held out."""
+_RATED_BY_FUNCTIONS = {task.model_fields["name"].default for task in (JsonlTaskConfig, DatasetTaskConfig)}
+_RATING = set(RatedByFunctions.model_fields)
 
 
 class EvaluationSetConfig(Strict):
@@ -25,8 +28,9 @@ class EvaluationSetConfig(Strict):
     data: DataConfig | None = Field(
         default=None,
         description="Keys of the data block that are different for this set; null: none. If they name a task with a "
-        "path, all its rows are held out (held_out_fraction 1), unless they say otherwise. As everywhere, "
-        "validation_size limits how many are measured.",
+        "path, all its rows are held out (held_out_fraction 1), unless they say otherwise; if it names no verifier "
+        "and no rewards, those of data.task rate its rows. As everywhere, validation_size limits how many are "
+        "measured.",
     )
     every_steps: int | None = Field(
         default=None, ge=0, description="Steps between two measurements; 0: only before and after the run."
@@ -114,4 +118,15 @@ def _completed(given: Any, run: Any) -> Any:
     task = own.get("task")
     own_rows = isinstance(task, Mapping) and "path" in task and not _HELD_OUT_BY_NAME & task.keys()
     whole = {"held_out_fraction": 1.0, "num_prompts": None} if own_rows else {}
-    return {**given, "data": {**(run if isinstance(run, Mapping) else {}), **whole, **own}}
+    run = run if isinstance(run, Mapping) else {}
+    rated = {"task": {**_rating_of(run.get("task"), task), **task}} if isinstance(task, Mapping) else {}
+    return {**given, "data": {**run, **whole, **own, **rated}}
+
+
+def _rating_of(run: Any, own: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of the run's task that rate completions; none if the set's task has its own, or other ones."""
+    if not isinstance(run, Mapping) or {"verifier", "rewards"} & own.keys():
+        return {}
+    if not {run.get("name"), own.get("name")} <= _RATED_BY_FUNCTIONS:
+        return {}
+    return {key: value for key, value in run.items() if key in _RATING}

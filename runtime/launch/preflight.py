@@ -89,8 +89,8 @@ def preflight(
     """Every problem found.
 
     Args:
-        settings: Both splits of the data are loaded, and the verifier is tried on one answer of each. Memory, CPUs and
-            disk are not checked for a run that joins a cluster.
+        settings: Both splits of the data are loaded, and the verifier is tried on one answer of each and on an empty
+            completion. Memory, CPUs and disk are not checked for a run that joins a cluster.
         output: The run's directory.
         resume: The run in `output` is resumed.
         machine: None for this one.
@@ -162,6 +162,8 @@ def _problems_and_trials(data: DataConfig, splits: Sequence[Split]) -> tuple[lis
         else:
             if isinstance(task, JudgedTask) and reference is not None:
                 trials.append(Trial(task, 0, reference))
+                if reference and split == splits[0] and isinstance(data.task, RowsTaskConfig):
+                    trials.append(Trial(task, 0, ""))  # what is right for the reference may raise for any other
     if data.chat_template is not None and not data.chat_template.is_file():
         problems.append(f"data.chat_template {data.chat_template} is no file; name a Jinja file")
     return list(dict.fromkeys(problems)), trials  # a problem that both splits share is listed once

@@ -64,6 +64,14 @@ class RunResult:
     places: dict[str, Path]
     """Where its files are, the most wanted last."""
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Why attempts failed, if the run was stopped, with the next command; then what could not be saved."""
+        failed = self.outcome.failed_attempts
+        if self.outcome.status != "stopped" or not failed:
+            return self.outcome.lost
+        return (f"{failed}; for all reasons run: evenstep explain {self.places['metrics'].parent}", *self.outcome.lost)
+
     def as_json(self) -> dict[str, Any]:
         """The summary, the controller's cost, and what went wrong."""
         outcome = self.outcome

@@ -133,16 +133,22 @@ def close_writers(writers: list[MetricsWriter]) -> None:
 
 def scalars(record: Record) -> Iterator[tuple[str, float]]:
     """The numbers of a record by name, nested ones as outer/inner, without None and text."""
-    for name, value in record.items():
+    for given, value in record.items():
+        name = _encodable(given)
         if isinstance(value, Mapping):
             yield from ((f"{name}/{inner}", number) for inner, number in scalars(value))
         elif isinstance(value, int | float):
             yield name, float(value)
 
 
+def _encodable(name: str) -> str:
+    """A name as backends take it: users choose some, and a lone surrogate has no UTF-8."""
+    return name.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def _prefix(kind: Kind, record: Record) -> str:
     """What the names of a record's figures begin with."""
-    return f"{kind}/{record['set']}" if "set" in record else kind
+    return f"{kind}/{_encodable(record['set'])}" if "set" in record else kind
 
 
 def tags(kind: Kind, record: Record) -> Iterator[tuple[str, float]]:
@@ -275,7 +281,7 @@ class PrometheusWriter(MetricsWriter):
         for path, value in scalars(record):
             outer, _, inner = path.partition("/")
             name = f"evenstep_{kind}" if outer == "step" else f"evenstep_{kind}_{outer}"
-            of_set = {"set": record["set"]} if "set" in record else {}
+            of_set = {"set": _encodable(record["set"])} if "set" in record else {}
             labels = {**of_set, **({"name": inner} if inner else {})}
             gauge = self._gauges.get(name)
             if gauge is None:

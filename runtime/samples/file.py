@@ -8,14 +8,15 @@ from pathlib import Path
 from runtime.files import Json
 from runtime.metrics.writers import SAMPLES_FILE
 from runtime.samples.book import RESUMED, SAMPLE
+from runtime.tasks.judges import LARGEST
 
 _NUMBERS = (
     "step", "prompt", "item", "sibling", "tokens", "reward", "advantage", "start_weight", "end_weight",
 )  # fmt: skip
 _TEXTS = ("fate", "where", "prompt_text", "finish_reason")
 """Keys of a sample that readers use."""
-_LARGEST = 2.0**63
-"""No run writes a larger number; NaN is no smaller one."""
+_LARGEST = 2 * LARGEST
+"""No run writes a larger number, and an advantage, a difference of rewards, may be as large; NaN is no smaller one."""
 
 
 class SamplesUnreadable(Exception):
@@ -80,7 +81,7 @@ def _parsed(text: bytes) -> Json | None:
             usable = all(isinstance(text, str) for text in texts) and {line["correct"], line["masked"]} <= {True, False}
         else:
             usable, numbers = line["kind"] == RESUMED, [line["step"]]
-        usable = usable and all(isinstance(number, int | float) and abs(number) < _LARGEST for number in numbers)
+        usable = usable and all(isinstance(number, int | float) and abs(number) <= _LARGEST for number in numbers)
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return None
     return line if usable else None

@@ -133,6 +133,10 @@ class Task(ABC):
         """A correct completion, for supervised warm-up; None if the task knows none."""
         return None
 
+    def columns(self, index: int) -> Mapping[str, Any]:
+        """What code of users may read of item `index` besides its prompt and reference, by name."""
+        return {}
+
     def demonstration(self, index: int) -> tuple[str, ...] | None:
         """A right rollout, for supervised warm-up: the prompt, then turns of policy and environment by turns."""
         reference = self.reference(index)

@@ -39,6 +39,7 @@ class FileTask(JudgedTask):
     def __init__(self, task: FileTaskConfig, data: DataConfig, split: Split):
         """Raises TaskError for a wrong file or row, or if this side has no row."""
         self.judge = task.judge
+        self._is_read = not task.judge.takes_answers
         self.verdict_timeout_s = task.verdict_timeout_s
         self._columns = columns_of(task, data)
         sides = split_rows(task, data)
@@ -66,6 +67,9 @@ class FileTask(JudgedTask):
 
     def reference(self, index: int) -> str | None:
         return self._read(index)[1].answer
+
+    def columns(self, index: int) -> Row:
+        return self._read(index)[0] if self._is_read else {}
 
     def case(self, index: int, completion: Completion) -> tuple[str, dict[str, Any]]:
         row, item = self._read(index)

@@ -17,6 +17,9 @@ LARGEST = 1e30
 """Largest reward, of either sign: training computes in float32, whose range ends at 3.4e38."""
 NAMES_MAX = 64
 """Most different names that the parts of a task's rewards may have; each is a metric."""
+NAME_MAX = 200
+"""Most characters of such a name."""
+_OWN = "runtime.tasks.verifiers:"
 _ROW_TYPE = re.compile(r"(\w+\.)*(dict|Dict|Mapping|Row)\b")
 
 
@@ -43,6 +46,11 @@ class FunctionJudge:
         targets = ", ".join(repr(verifier.target) for verifier in self.verifiers)
         return f"verifier {targets}" if len(self.verifiers) == 1 else f"one of the verifiers {targets}"
 
+    @property
+    def takes_answers(self) -> bool:
+        """Whether all verifiers are the package's own, which read an answer; only importing others would tell."""
+        return all(verifier.target.startswith(_OWN) for verifier in self.verifiers)
+
     def open(self, result_of: ResultOf = wait_alone) -> Rate:
         rated_by = [(verifier, _called(verifier.target)) for verifier in self.verifiers]
         names: set[str] = set()
@@ -55,9 +63,9 @@ class FunctionJudge:
                     returned = result_of(returned)
                 rated.append((verifier, _rated(verifier, returned)))
             verdict = self._total(rated)
-            names.update(verdict.parts)
-            if len(names) > NAMES_MAX:
-                raise NoReward(f"has named more than {NAMES_MAX} parts by now, such as {sorted(names)[:3]}", _FEW_NAMES)
+            if len(named := names | verdict.parts.keys()) > NAMES_MAX:
+                raise NoReward(f"has named more than {NAMES_MAX} parts by now, such as {sorted(named)[:3]}", _FEW_NAMES)
+            names.update(named)
             return verdict
 
         return rate
@@ -83,6 +91,7 @@ class FunctionJudge:
 
 
 _FEW_NAMES = "give parts the same few names for every completion, since each name is a metric"
+_YES_OR_NO = "return True or False as 'correct', and a share of what is right under another name"
 _NO_SUCH_PART = "correct data.task.correct_from, or give every mapping this part"
 
 
@@ -99,6 +108,7 @@ class _Rated:
 def _called(target: str) -> Callable[[str, Mapping[str, Any]], object]:
     """The function that `target` names, to be called with the completion and its row."""
     function = load_verifier(target)
+    _refuse_other_callers(target, function)
     if takes_row(function):
         return function
 
@@ -111,6 +121,29 @@ def _called(target: str) -> Callable[[str, Mapping[str, Any]], object]:
         return function(completion, row["answer"])
 
     return with_answer
+
+
+def _refuse_other_callers(target: str, function: Callable[..., Any]) -> None:
+    """Raises TaskError for a function that cannot be called with two values, as those of other libraries can't."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # written in C
+        return
+    try:
+        signature.bind("", "")
+    except TypeError:
+        likeness = [looks for names, looks in _OTHER_CALLERS if names & signature.parameters.keys()]
+        raise TaskError(
+            f"the verifier {target!r}: it is called once a rollout, with (completion, answer) or (completion, row), "
+            f"and takes {signature}{likeness[0] if likeness else ''}; write a function of these two that calls it"
+        ) from None
+
+
+_OTHER_CALLERS = (
+    ({"completions", "prompts"}, ", as TRL's do, which rate a list of completions"),
+    ({"solution_str", "data_source"}, ", as verl's compute_score does"),
+)
+"""Names of parameters by which a verifier of another library is known."""
 
 
 def takes_row(function: Callable[..., Any]) -> bool:
@@ -131,19 +164,31 @@ def _rated(verifier: Verifier, returned: object) -> "_Rated":
     try:
         if not isinstance(returned, Mapping):
             return _Rated(as_reward(returned), None, {})
-        values = {as_name(key): as_reward(value) for key, value in returned.items()}
+        values = {as_name(key): _part(key, value) for key, value in returned.items()}
+        if values.get("correct", 0) not in (0, 1):
+            raise NoReward(f"returned {shown(returned['correct'])} as 'correct'", _YES_OR_NO)
     except NoReward as error:
         by = "" if verifier.name is None else f" as {verifier.name!r} ({verifier.target})"
-        raise NoReward(f"{error}{by}") from error
+        raise NoReward(f"{error}{by}", error.remedy) from error
     correct = None if "correct" not in values else bool(values.pop("correct"))
     total = values.pop("reward", None)
     return _Rated(sum(values.values()) if total is None else total, correct, values)
 
 
+def _part(name: str, value: object) -> float:
+    try:
+        return as_reward(value)
+    except NoReward as error:
+        raise NoReward(f"{error} as the part {name!r}", error.remedy) from error
+
+
 def as_name(key: object) -> str:
-    """The name of a part. Raises NoReward."""
-    if not isinstance(key, str) or not key:
-        raise NoReward(f"returned a mapping with the key {shown(key)}", "name each part of the reward with a text")
+    """The name of a part: printable text. Raises NoReward."""
+    if not isinstance(key, str) or not 0 < len(key) <= NAME_MAX or not key.isprintable():
+        raise NoReward(
+            f"returned a mapping with the key {shown(key)}",
+            f"name each part of the reward with a printable text of at most {NAME_MAX} characters",
+        )
     return key
 
 
@@ -180,6 +225,9 @@ class GymJudge:
         return rate
 
 
+_ONE_AT_A_TIME = "return one number: a verifier gets one completion, and no list of them as in TRL"
+
+
 @runtime_checkable
 class _Scalar(Protocol):
     """An array or tensor, as of numpy and torch, that can give its one element as a Python number."""
@@ -199,7 +247,8 @@ def as_reward(returned: object) -> float:
         except Exception as error:
             raise NoReward(f"returned {shown(returned)}, whose item() raised {type(error).__name__}") from error
     if not isinstance(number, numbers.Real) or not -LARGEST <= number <= LARGEST:  # type: ignore[operator]  # as NaN is
-        raise NoReward(f"returned {shown(returned)}")
+        remedy = (_ONE_AT_A_TIME,) if isinstance(returned, list | tuple) else ()
+        raise NoReward(f"returned {shown(returned)}", *remedy)
     return float(number)
 
 

@@ -1,6 +1,7 @@
 """Verifiers in every form that a verifier may have, and some that none may."""
 
 import functools
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -44,12 +45,37 @@ def many(completion: str, answer: str) -> dict[str, float]:
     return {f"part of {completion}": 1.0}
 
 
+def a_part_each(completion: str, answer: str) -> dict[str, float]:
+    return dict.fromkeys(completion.split(), 1.0)
+
+
+def named(completion: str, answer: str) -> dict[str, float]:
+    return {completion: 1.0}
+
+
+def says_correct(completion: str, answer: str) -> dict[str, Any]:
+    said = json.loads(completion)
+    return {"reward": 0.0, "correct": np.bool_(True) if said == "np" else said}
+
+
 def numbered(completion: str, answer: str) -> dict[int, float]:
     return {1: 1.0}
 
 
 def nan_in_parts(completion: str, answer: str) -> dict[str, float]:
     return {"format": 1.0, "right": float("nan")}
+
+
+def of_trl(completions: list[str], **kwargs: Any) -> list[float]:
+    return [1.0 for _ in completions]
+
+
+def of_trl_with_prompts(prompts: list[str], completions: list[str], **kwargs: Any) -> list[float]:
+    return [1.0 for _ in completions]
+
+
+def of_verl(data_source: str, solution_str: str, ground_truth: str, extra_info: Any = None) -> float:
+    return 1.0
 
 
 def huge(completion: str, answer: str) -> float:

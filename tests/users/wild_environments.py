@@ -68,6 +68,10 @@ class Doing(Episode):
         match completion.text:
             case "nan":
                 return Verdict(float("nan"), False)
+            case "huge":
+                return Verdict(1e300, False)
+            case "surrogate":
+                return Verdict(0.0, False, {"a\ud800": 1.0})
             case "parts":
                 return Verdict(1.0, True, {"other": 1.0})
             case "float":
@@ -105,6 +109,26 @@ class Deeds(Environment):
         if self._opening is not None:
             DEEDS[self._opening]()
         return Doing(f"{self._split} {self._seed} {index}", self._closed)
+
+
+class Plain(Environment):
+    """Has a method that is no coroutine function, or an episode without a prompt."""
+
+    def __init__(self, *, split: Literal["training", "validation"], seed: int, plain: str) -> None:
+        if plain == "open":
+            self.open = lambda index: Doing("a", None)  # type: ignore[assignment,method-assign,return-value]
+        self._plain = plain
+
+    async def open(self, index: int) -> Episode:
+        episode = Doing("a", None)
+        match self._plain:
+            case "respond":
+                episode.respond = lambda turn: "b"  # type: ignore[assignment,method-assign,return-value]
+            case "verdict":
+                episode.verdict = lambda said: Verdict(1.0, True)  # type: ignore[assignment,method-assign,return-value]
+            case "prompt":
+                del episode.prompt
+        return episode
 
 
 class Unmade(Environment):

@@ -28,6 +28,10 @@ class _Lost:
     why: str
 
 
+class NotMade(VerdictFault):
+    """The fault of every call where the environment itself could not be made."""
+
+
 class EpisodeHost:
     """A process, and the episodes whose state it keeps. Made by `start`; for use on one event loop."""
 
@@ -173,7 +177,7 @@ class EpisodeHost:
             elif not handle.opened:
                 if now_s - handle.began_s > self._loading_s:
                     place = place_of(await handle.dump(), handle.opening_thread)
-                    self._end(VerdictFault(f"was not made within {self._loading_s:g} s{place}", "make it start faster"))
+                    self._end(NotMade(f"was not made within {self._loading_s:g} s{place}", "make it start faster"))
             else:
                 await self._look(now_s)
 
@@ -240,7 +244,7 @@ class EpisodeHost:
         did = how if culprit is None else culprit.did
         if not handle.opened:
             why = handle.refused or f"{self._code.name}: while it was made, it {did}"
-            self._end(VerdictFault(f"could not be opened ({why})", "correct the module or the package that it names"))
+            self._end(NotMade(f"could not be made ({why})", "correct the module or the package that it names"))
             return
         running = [asked for asked in handle.asked.values() if asked.thread is not None]
         guilty = [asked for asked in running if culprit is not None and asked.thread == culprit.thread]

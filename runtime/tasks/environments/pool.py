@@ -5,7 +5,7 @@ from typing import Any
 
 from runtime.tasks.base import Chat, Completion, DataFailure, Verdict, VerdictFault
 from runtime.tasks.environments.code import EnvironmentCode
-from runtime.tasks.environments.host import EnvironmentLost, EpisodeHost
+from runtime.tasks.environments.host import EnvironmentLost, EpisodeHost, NotMade
 from runtime.tasks.environments.interface import Answer, Episode
 from runtime.tasks.verdicts.pool import SHOWN_BYTES
 
@@ -45,7 +45,7 @@ class EnvironmentPool:
         where = f"{self.code.name}, item {index} of {split}"
         if isinstance(reply, VerdictFault):
             host.release(number)
-            raise EnvironmentFault(f"{where}: open {reply.happened}; {reply.remedy}")
+            raise _fault(f"{where}:", "open", reply)
         prompt = reply["text"] if "text" in reply else Chat(tuple(reply["messages"]), tuple(reply["tools"]))
         return HostedEpisode(self, host, number, where, prompt)
 
@@ -55,7 +55,7 @@ class EnvironmentPool:
         await host.opened()
         reply = await host.call(name, *arguments)
         if isinstance(reply, VerdictFault):
-            raise EnvironmentFault(f"{self.code.name}: {name} {reply.happened}; {reply.remedy}")
+            raise _fault(f"{self.code.name}:", name, reply)
         return reply
 
     def check_parts(self, verdict: Verdict) -> str | None:
@@ -94,6 +94,11 @@ class EnvironmentPool:
 
     def _keep_printed(self, part: bytes) -> None:
         self._printed += part[: SHOWN_BYTES - len(self._printed)]
+
+
+def _fault(where: str, name: str, fault: VerdictFault) -> EnvironmentFault:
+    failed = "the environment" if isinstance(fault, NotMade) else name
+    return EnvironmentFault(f"{where} {failed} {fault.happened}; {fault.remedy}")
 
 
 class HostedEpisode(Episode):

@@ -6,17 +6,17 @@ replies go as JSON. The number of an episode is that of the call that opened it.
 
 import asyncio
 import json
-import math
 import os
 import queue
 import socket
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from runtime.tasks.base import Chat, Completion, TaskError, Verdict
+from runtime.tasks.base import Chat, Completion, NoReward, TaskError, Verdict
 from runtime.tasks.environments.code import EnvironmentCode
 from runtime.tasks.environments.interface import Environment, Episode
+from runtime.tasks.judges import LARGEST, as_name
 from runtime.tasks.verdicts.memory import refuse_more_than
 from runtime.tasks.verdicts.process import Sender, prepare_process, raised
 from runtime.tasks.verdicts.wire import receive_case
@@ -174,7 +174,7 @@ class _EpisodeThread:
                 return await self._verdict(*arguments)
             case "close":
                 if self._opened:
-                    await self._episode.close()
+                    await _awaitable(self._episode.close(), "close")
                 return {}
             case "demonstrate":
                 return {"demonstrations": [_demonstration(self._environment, index) for index in range(*arguments)]}
@@ -182,11 +182,16 @@ class _EpisodeThread:
                 return self._server.counts()
 
     async def _open(self, index: int) -> Reply:
-        episode = await self._environment.open(index)
+        episode = await _awaitable(self._environment.open(index), "open")
         if not isinstance(episode, Episode):
             raise _Wrong(f"returned {episode!r:.200}", "return an Episode")
         self._episode, self._opened = episode, True
-        prompt = episode.prompt
+        try:
+            prompt = episode.prompt
+        except AttributeError as error:
+            if error.obj is not episode or error.name != "prompt":
+                raise
+            raise _Wrong("returned an episode without a prompt", "set self.prompt, a text or a Chat") from None
         if isinstance(prompt, str) and prompt:
             return {"text": prompt}
         if isinstance(prompt, Chat) and prompt.messages:
@@ -195,7 +200,7 @@ class _EpisodeThread:
 
     async def _respond(self, turn: str, longest: int) -> Reply:
         """longest: an answer with more characters is not sent."""
-        answer = await self._episode.respond(turn)
+        answer = await _awaitable(self._episode.respond(turn), "respond")
         if answer is None:
             return {"answer": None}
         if isinstance(answer, str):
@@ -207,14 +212,24 @@ class _EpisodeThread:
         return {"answer": messages} if fits else {"too_long": True}
 
     async def _verdict(self, completion: Completion) -> Reply:
-        verdict = await self._episode.verdict(completion)
+        verdict = await _awaitable(self._episode.verdict(completion), "verdict")
         if not isinstance(verdict, Verdict):
             raise _Wrong(f"returned {verdict!r:.200}", "return a Verdict")
-        numbers = {"reward": float(verdict.reward), **{str(name): float(part) for name, part in verdict.parts.items()}}
-        if wrong := [f"{name} {number}" for name, number in numbers.items() if not math.isfinite(number)]:
-            raise _Wrong(f"returned the {', '.join(wrong)}", "return finite numbers")
+        try:
+            parts = {as_name(str(name)): float(part) for name, part in verdict.parts.items()}
+        except NoReward as error:
+            raise _Wrong(str(error), error.remedy) from error
+        numbers = {"reward": float(verdict.reward), **parts}
+        if wrong := [f"{name} {number}" for name, number in numbers.items() if not abs(number) <= LARGEST]:
+            raise _Wrong(f"returned the {', '.join(wrong)}", f"return finite numbers of at most {LARGEST:g}")
         reward = numbers.pop("reward")
         return {"reward": reward, "correct": bool(verdict.correct), "parts": numbers}
+
+
+def _awaitable(returned: Any, name: str) -> Awaitable[Any]:
+    if isinstance(returned, Awaitable):
+        return returned
+    raise _Wrong(f"is a plain function, which returned {returned!r:.200}", f"write `async def {name}`")
 
 
 def _demonstration(environment: Environment, index: int) -> list[str] | None:

@@ -276,6 +276,65 @@ def test_every_key_that_decides_what_is_trained_on_is_compared_by_name(tmp_path:
     assert difference.startswith(f"{key} was ")
 
 
+ASKS = {"prompt": "hi", "answer": "1", "level": 1}
+CALL = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "add", "arguments": {"a": 1}}}]}
+
+
+def rows(folder: Path, row: dict[str, Any], *overrides: str) -> dict[str, Any]:
+    path = folder / "rows.jsonl"
+    path.write_text(json.dumps(row) + "\n", encoding="utf-8")
+    settings = load_settings(None, [f"data.task={{name: jsonl, path: {path}}}", "data.validation_size=0", *overrides])
+    return origin_of(settings, load_task(settings.data, "training"), "run").data
+
+
+def messages(*said: dict[str, Any], **row: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": "hi"}, *said], "answer": "1", **row}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (messages(), messages(tools=[{"name": "add"}])),
+        (messages(tools=[{"name": "add"}]), messages(tools=[{"name": "subtract"}])),
+        (messages(), ASKS),
+        (
+            messages(CALL, {"role": "tool", "content": "2"}),
+            messages({**CALL, "tool_calls": []}, {"role": "tool", "content": "2"}),
+        ),
+    ],
+)
+def test_messages_and_tools_that_read_the_same_are_other_data(
+    before: dict[str, Any], after: dict[str, Any], tmp_path: Path
+) -> None:
+    saved, here = rows(tmp_path, before), rows(tmp_path, after)
+    assert saved["the hash of the prompts"] == here["the hash of the prompts"]
+    [difference] = differences(saved, here)
+    assert difference.startswith("the hash of the messages, tools and columns was ")
+    del saved["the hash of the messages, tools and columns"]  # as an older checkpoint
+    assert list(differences(saved, here)) == []
+
+
+def test_other_columns_are_data_where_a_verifier_may_read_them(tmp_path: Path) -> None:
+    own = "data.task.verifier=my_verifiers:graded"
+    harder = {**ASKS, "level": 2}
+    [difference] = differences(rows(tmp_path, ASKS, own), rows(tmp_path, harder, own))
+    assert difference.startswith("the hash of the messages, tools and columns was ")
+    assert list(differences(rows(tmp_path, ASKS), rows(tmp_path, harder))) == []
+
+
+def test_a_chat_template_that_is_added_or_removed_is_other_data(tmp_path: Path) -> None:
+    (tmp_path / "own.jinja").write_text("{{ messages }}", encoding="utf-8")
+    plain = rows(tmp_path, ASKS, "data.chat=true")
+    given = rows(tmp_path, ASKS, "data.chat=true", f"data.chat_template={tmp_path / 'own.jinja'}")
+    before_nulls = {key: value for key, value in plain.items() if key != "the hash of the data.chat_template"}
+    for saved, here in ((plain, given), (given, plain), (before_nulls, given)):
+        [difference] = differences(saved, here)
+        assert difference.startswith("the hash of the data.chat_template was ")
+    assert list(differences(before_nulls, plain)) == []
+    del before_nulls["data.chat_template_kwargs"]  # from before there were templates of one's own
+    assert list(differences(before_nulls, given)) == []
+
+
 def test_a_drawn_task_is_told_by_its_options_and_a_sample_of_its_prompts() -> None:
     def data(*overrides: str) -> dict[str, Any]:
         settings = load_settings(None, [*overrides, "data.num_prompts=100000"])

@@ -7,7 +7,7 @@ import pytest
 
 from fsm.errors import EvenstepError, InvariantBroken, Stalled
 from runtime.control.ending import RunInterrupted, SaveStoodStill, bytes_below, ended_by, while_it_grows
-from runtime.control.failures import InterruptedAtStart, failure_of
+from runtime.control.failures import FailedAttempts, InterruptedAtStart, failure_of
 from tests.runtime.control.fakes import FakeFleet, Run
 
 CONFIG = {"grpo": {"num_prompts_per_step": 2}, "async_rl": {"sampler": {"name": "in_order"}}}
@@ -42,6 +42,16 @@ def test_an_error_that_explains_itself_has_no_traceback_and_any_other_has_one_li
     assert other.says == "RuntimeError: first line second line"
     assert other.traceback is not None
     assert "test_ends.py" in other.traceback
+
+
+def test_the_most_frequent_reason_of_failed_attempts_is_told_in_one_line_with_its_newest_example() -> None:
+    failed = FailedAttempts()
+    assert str(failed) == ""
+    for line in (3, 9):
+        failed.add(f"data.jsonl:{line}: verifier 'm:f' returned nan for the completion 'x\ny'")
+    failed.add("worker 1 died")
+    newest = "data.jsonl:9: verifier 'm:f' returned nan for the completion 'x y'"
+    assert str(failed) == f"3 attempts failed, 2 of them in one way: {newest}"
 
 
 def test_a_save_is_waited_for_as_long_as_it_writes(tmp_path: Path) -> None:

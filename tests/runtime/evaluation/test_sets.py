@@ -12,7 +12,9 @@ from runtime.evaluation.sets import EvaluationSet, engine_limits
 from runtime.generation.config import Sampling
 from runtime.launch.examinee import load_evaluation
 from runtime.settings import load_settings
+from runtime.tasks.config import JsonlTaskConfig, SortTaskConfig
 from runtime.tasks.data import load_task
+from runtime.tasks.rewards import RatedByFunctions
 
 
 def sets(*overrides: str) -> dict[str, EvaluationSet]:
@@ -63,6 +65,26 @@ def test_a_file_of_its_own_is_measured_whole_and_the_rest_of_the_data_block_is_t
     assert load_task(other, "validation").num_prompts == 5
     few = sets(f"validation.sets.test.data={{task: {{name: jsonl, path: {lines}}}, held_out_fraction: 0.3}}")
     assert 0 < load_task(few["test"].data, "validation").num_prompts < 30
+
+
+RATED = "{name: jsonl, path: %s, rewards: [{target: 'm:f'}, {target: 'm:g', weight: 0.5}], correct_from: f}"
+
+
+@pytest.mark.parametrize("name", ["jsonl", "dataset"])
+def test_a_file_of_its_own_is_rated_as_the_run_s_rows_are(name: str, lines: Path) -> None:
+    run = f"data.task={RATED % lines}"
+    [own] = sets(run, f"validation.sets.hard.data.task={{name: {name}, path: {lines}, correct_at: 0.5}}").values()
+    assert isinstance(own.data.task, RatedByFunctions)
+    assert [reward.label for reward in own.data.task.rewards] == ["f", "g"]
+    assert (own.data.task.verifier, own.data.task.correct_from, own.data.task.correct_at) == (None, "f", 0.5)
+
+
+def test_a_file_with_a_verifier_of_its_own_inherits_nothing_of_the_run_s(lines: Path) -> None:
+    run = f"data.task={RATED % lines}"
+    [own] = sets(run, f"validation.sets.hard.data.task={{name: jsonl, path: {lines}, verifier: 'm:h'}}").values()
+    assert own.data.task == JsonlTaskConfig(path=lines, verifier="m:h")
+    [drawn] = sets(run, "validation.sets.drawn.data.task={name: sort}").values()
+    assert drawn.data.task == SortTaskConfig()
 
 
 def test_the_resolved_configuration_reads_back_as_the_same_sets(lines: Path, tmp_path: Path) -> None:

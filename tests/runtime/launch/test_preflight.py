@@ -150,12 +150,16 @@ def test_a_verifier_that_is_wrong_is_told_before_the_run(tmp_path: Path, monkeyp
     (tmp_path / "preflight_verifiers.py").write_text(
         "def one(completion): return 1.0\ndef raises(completion, answer): return 1 / 0\n"
         "def nan(completion, answer): return float('nan')\n"
+        "def reference_alone(completion, answer): return float(completion.split()[0] == answer)\n"
+        "def nan_if_empty(completion, answer): return 1.0 if completion else float('nan')\n"
     )
     (tmp_path / "broken_verifiers.py").write_text("def f(:\n")
     monkeypatch.syspath_prepend(tmp_path)
     for verifier, says in (
         ("preflight_verifiers:none", "has no function 'none'"),
-        ("preflight_verifiers:one", "raised TypeError"),
+        ("preflight_verifiers:one", "called once a rollout, with (completion, answer) or (completion, row)"),
+        ("preflight_verifiers:reference_alone", "raised IndexError"),
+        ("preflight_verifiers:nan_if_empty", "returned nan for the completion ''"),
         ("preflight_verifiers:raises", "raised ZeroDivisionError"),
         ("preflight_verifiers:nan", "returned nan"),
         ("no_such_module:f", "importing no_such_module failed"),

@@ -528,3 +528,19 @@ def test_tensorboard_and_wandb_are_given_every_number_under_its_kind(
         ("log", ({"step": 4, "validation/maths/accuracy": 0.75},), {}),
         ("finish", (), {}),
     ]
+
+
+def test_a_name_that_no_encoding_has_ends_no_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    board: list[Any] = []
+    module = types.ModuleType("torch.utils.tensorboard")
+    monkeypatch.setattr(module, "SummaryWriter", lambda **named: Called(board, **named), raising=False)
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
+    writers = open_writers(tmp_path, config={}, tensorboard=True, prometheus_port=0)
+    for writer in writers:
+        writer.write("step", {"step": 4, "reward_parts": {"a\ud800": 1.0}})
+        writer.write("validation", {"step": 4, "set": "b\ud800", "accuracy": 0.5})
+    [prometheus] = [writer for writer in writers if isinstance(writer, PrometheusWriter)]
+    with urllib.request.urlopen(f"http://127.0.0.1:{prometheus.port}/metrics") as answer:
+        assert b"d800" in answer.read()
+    close_writers(writers)
+    assert [given[0] for _, given, _ in board[1:-1]] == [r"step/reward/a\ud800", r"validation/b\ud800/accuracy"]

@@ -15,9 +15,10 @@ from runtime.files import write_json_aside
 from runtime.launch import machine
 from runtime.launch.machine import PeakMemory, process_tree_bytes
 from runtime.launch.processes import process_tree
-from runtime.launch.run import places_of, summary_of
+from runtime.launch.run import RunResult, places_of, summary_of
 from runtime.output.summary import Summary, closed_steps, print_summary
 from runtime.settings import load_settings
+from runtime.trace.notes import Status
 from specs.scenarios.file import BalanceExpectation
 from tests.runtime.bookkeeping import config_of, random_moves, world_of
 
@@ -178,3 +179,11 @@ def test_without_proc_psutil_is_asked_and_the_method_says_so(monkeypatch: pytest
     found, method = process_tree_bytes(1)
     assert found == 0
     assert method.startswith("nothing:")
+
+
+@pytest.mark.parametrize("status", ["stopped", "completed"])
+def test_a_run_that_is_stopped_tells_why_attempts_failed_and_what_to_run(status: Status) -> None:
+    outcome = Outcome(status, "step 0 lost 1 group", lost=("a model",), failed_attempts="1 attempt failed: nan")
+    told = RunResult(outcome, finished(), {"metrics": Path("runs/a/metrics.jsonl")}).warnings
+    failed = ("1 attempt failed: nan; for all reasons run: evenstep explain runs/a",) * (status == "stopped")
+    assert told == (*failed, "a model")

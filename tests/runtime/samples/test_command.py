@@ -100,6 +100,15 @@ def test_steps_that_a_resumed_run_took_again_are_marked_and_not_among_the_best(t
     assert output.index("took this step again") < output.index("first 2")
 
 
+def test_rewards_as_large_as_a_run_takes_are_shown(tmp_path: Path) -> None:
+    run = write(tmp_path / "run", line_of(0, reward=-1e30, advantage=-2e30, parts={"length": 1e30}))
+    result = CliRunner().invoke(app, ["samples", str(run)])
+    assert result.exit_code == 0
+    assert "step 0" in result.output
+    assert "1e+30" in result.output
+    assert "lines of" not in result.output
+
+
 def test_torn_and_foreign_lines_are_skipped_and_counted(tmp_path: Path) -> None:
     path = write(tmp_path / "run", line_of(0), line_of(1))
     whole = path.read_text()

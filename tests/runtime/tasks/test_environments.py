@@ -224,6 +224,8 @@ def test_an_answer_that_cannot_fit_is_not_even_sent(deed: str) -> None:
     ("said", "wrong"),
     [
         ("nan", "returned the reward nan; return finite numbers"),
+        ("huge", r"returned the reward 1e\+300; return finite numbers of at most 1e\+30"),
+        ("surrogate", r"returned a mapping with the key 'a\\ud800'.*printable text"),
         ("float", "returned 1.0; return a Verdict"),
         ("parts", r"has the parts \['other'\], and those before \[\]"),
     ],
@@ -259,6 +261,19 @@ def test_what_is_printed_is_told_once() -> None:
         ("wild_environments:Deeds", {"unknown": 1}, "raised TypeError: .*unexpected keyword argument 'unknown'"),
         ("wild_environments:Deeds", {"made": "exits"}, r"while it was made, it called os._exit \(.*\.py:"),
         ("wild_environments:Deeds", {"opening": "raises"}, r"open raised ValueError: no such tool \(.*\.py:"),
+        ("wild_environments:Deeds", {"unknown": 1}, "'wild_environments:Deeds': the environment could not be made"),
+        ("wild_environments:Plain", {"plain": "open"}, "open is a plain function, .*; write `async def open`"),
+        (
+            "wild_environments:Plain",
+            {"plain": "respond"},
+            "respond .* is a plain function, .*write `async def respond`",
+        ),
+        (
+            "wild_environments:Plain",
+            {"plain": "verdict"},
+            "verdict .* is a plain function, .*write `async def verdict`",
+        ),
+        ("wild_environments:Plain", {"plain": "prompt"}, "open returned an episode without a prompt; set self.prompt"),
         ("wild_environments:Deeds", {"items": 0}, "num_items of training is 0"),
         ("wild_environments:Deeds", {"items": 10}, "has 10 items, and data.num_prompts asks for the first 30"),
     ],

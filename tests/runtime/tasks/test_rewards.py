@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from runtime.tasks.base import Completion, JudgedTask, NoReward, Verdict
+from runtime.tasks.base import Completion, JudgedTask, NoReward, TaskError, Verdict
 from runtime.tasks.config import DataConfig
 from runtime.tasks.data import load_task
 
@@ -144,7 +144,8 @@ def test_a_configuration_that_was_written_out_loads_as_the_same(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("rewards", "says"),
     [
-        ("nan_in_parts", "returned nan"),
+        ("nan_in_parts", "returned nan as the part 'right'"),
+        ("of_trl_with_prompts", "returned [1.0"),
         ("huge", "returned 1e+300"),
         ("numbered", "returned a mapping with the key 1"),
         (["huge", "parts"], "returned 1e+300 as 'huge' (reward_verifiers:huge)"),
@@ -161,6 +162,26 @@ def test_what_is_no_reward_is_told_with_the_verifier_that_returned_it(
     assert refusal.value.remedy
 
 
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("of_trl", "(completions: list[str], **kwargs: Any)"), ("of_trl", "as TRL's do"), ("of_verl", "as verl's")],
+)
+def test_a_verifier_of_another_library_is_known_by_its_parameters_before_it_is_called(
+    name: str, says: str, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        TaskError, match=r"once a rollout, with \(completion, answer\) or \(completion, row\)"
+    ) as refusal:
+        task_of(tmp_path, verifier=of_users(name)).judge.open()
+    assert says in str(refusal.value)
+
+
+def test_a_list_of_rewards_is_told_from_other_values_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(NoReward) as refusal:
+        rated(tmp_path, "4", verifier=of_users("of_trl_with_prompts"))
+    assert "no list of them as in TRL" in refusal.value.remedy
+
+
 def test_names_of_parts_that_never_end_are_told_before_they_are_metrics(tmp_path: Path) -> None:
     loaded = task_of(tmp_path, verifier=of_users("many"))
     rate = loaded.judge.open()
@@ -169,6 +190,38 @@ def test_names_of_parts_that_never_end_are_told_before_they_are_metrics(tmp_path
         rate(*case)
     with pytest.raises(NoReward, match="has named more than 64 parts"):
         rate(*cases[64])
+    assert rate(*cases[0]).reward == 1.0
+
+
+def test_a_completion_with_too_many_parts_costs_its_own_verdict_alone(tmp_path: Path) -> None:
+    loaded = task_of(tmp_path, verifier=of_users("a_part_each"))
+    rate = loaded.judge.open()
+    with pytest.raises(NoReward, match="has named more than 64 parts"):
+        rate(*loaded.case(0, Completion((" ".join(map(str, range(70))),), 1, "stop")))
+    assert rate(*loaded.case(0, Completion(("format right",), 1, "stop"))).parts == {"format": 1.0, "right": 1.0}
+
+
+@pytest.mark.parametrize("name", ["", "a\ud800", "a\nb", "a\x1b[2J", "n" * 201])
+def test_a_part_s_name_is_short_printable_text(name: str, tmp_path: Path) -> None:
+    with pytest.raises(NoReward, match="returned a mapping with the key") as refusal:
+        rated(tmp_path, name, verifier=of_users("named"))
+    assert refusal.value.remedy.endswith("a printable text of at most 200 characters")
+    assert rated(tmp_path, "Länge in %", verifier=of_users("named")).parts == {"Länge in %": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "says", "right"),
+    [("true", True, True), ("false", False, False), ("numpy", "np", True), ("one", 1, True), ("zero", 0, False)],
+)
+def test_correct_is_a_bool_or_one_or_zero(name: str, says: object, right: bool, tmp_path: Path) -> None:
+    assert rated(tmp_path, json.dumps(says), verifier=of_users("says_correct")).correct is right
+
+
+@pytest.mark.parametrize("says", [0.5, -1, 2])
+def test_another_number_as_correct_is_no_verdict(says: float, tmp_path: Path) -> None:
+    with pytest.raises(NoReward, match=f"returned {says} as 'correct'") as refusal:
+        rated(tmp_path, json.dumps(says), verifier=of_users("says_correct"))
+    assert "True or False" in refusal.value.remedy
 
 
 def test_a_verifier_that_takes_an_answer_is_not_called_without_one(tmp_path: Path) -> None:
