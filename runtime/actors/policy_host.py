@@ -105,8 +105,9 @@ class PolicyHost:
                 model_stop_tokens(tokenizer, model_directory),
             )
         )
-        datas = {TRAINING: settings.data} | {each.name: each.data for each in settings.sets}
-        environments = await open_environments(datas, settings.generation.max_prompt_tokens, stack)
+        own = {TRAINING: (settings.data, settings.generation.max_prompt_tokens)}
+        datas = own | {each.name: (each.data, each.max_prompt_tokens) for each in settings.sets}
+        environments = await open_environments(datas, stack)
         return cls(settings, engine, codec, first_prompt, began_with, environments)
 
     @property
@@ -139,6 +140,7 @@ class PolicyHost:
             max_prompt_tokens=self._settings.generation.max_prompt_tokens,
             max_turns=self._settings.data.max_turns,
             open_episode=open_of(self._environments, TRAINING, "training"),
+            where=self._task.where,
         )
         return [(order, sample) for (order, _), sample in zip(jobs, samples, strict=True)], failed
 

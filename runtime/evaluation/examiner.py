@@ -62,4 +62,5 @@ class Examiner:
             max_turns=chosen.data.max_turns,
             ended=ended,
             open_episode=open_of(self._environments, name, "validation"),
+            limit_key=f"{chosen.key}.max_prompt_tokens",
         )

@@ -31,6 +31,7 @@ async def evaluate(
     max_turns: int = 1,
     ended: Callable[[HeldOutPrompt], None] = lambda prompt: None,
     open_episode: OpenEpisode | None = None,
+    limit_key: str = "validation.max_prompt_tokens",
 ) -> Evaluation:
     """Roll out items of a task (usually its validation split), and rate groups while others are generated.
 
@@ -38,7 +39,8 @@ async def evaluate(
     ended: called with each prompt once it is rated.
     label: begins the request ids; no other request in flight may begin with it.
     The same seed, weights and sampling give the same completions, as far as floating point allows.
-    open_episode: for the task of an environment, as in sample_groups.
+    open_episode: for the task of an environment, as in sample_groups. One that asks with more than max_prompt_tokens
+    has no verdict; its message names limit_key.
     Raises ValueError without indices, and the errors of sample_groups and `rate`.
     """
     if not indices:
@@ -64,6 +66,8 @@ async def evaluate(
         max_turns=max_turns,
         open_episode=open_episode,
         tries=EPISODE_TRIES,
+        limit_key=limit_key,
+        where=task.where,
     )
     try:
         groups, prompts, notices = await _rate_as_they_end(sampling_groups, rate, ended)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from jinja2 import TemplateError
 
 from runtime.generation.config import Sampling
-from runtime.generation.engine import Engine, GeneratedGroup, GeneratedSequence, GroupRequest
+from runtime.generation.engine import LONG_PROMPT_REMEDY, Engine, GeneratedGroup, GeneratedSequence, GroupRequest
 from runtime.models.text import TextCodec
 from runtime.tasks.base import Chat, Completion, DataFailure, Rated, Task, TaskError
 from runtime.tasks.environments.host import EnvironmentLost
@@ -27,6 +27,8 @@ from runtime.tasks.split import derive_seed
 Result = TypeVar("Result")
 OpenEpisode = Callable[[int], Awaitable[Episode]]
 """Opens an episode of an item. Its methods raise DataFailure, EnvironmentLost and TurnTooLong."""
+LIMIT_KEY = "generation.max_prompt_tokens"
+"""The key of the longest prompt in training."""
 LOST_BACKOFF_S = 1.0
 """Seconds before the first of the further tries of a group whose environment's process was lost; then twice that."""
 
@@ -113,6 +115,8 @@ def sample_groups(
     max_turns: int = 1,
     open_episode: OpenEpisode | None = None,
     tries: int = 1,
+    limit_key: str = LIMIT_KEY,
+    where: Callable[[int], str] = "item {}".format,
 ) -> list[asyncio.Task[SampledGroup]]:
     """Start jobs as one submission; one task each, in their order. Cancelling a task aborts its rollouts.
 
@@ -121,9 +125,10 @@ def sample_groups(
     has more than max_prompt_tokens + max_new_tokens.
     open_episode: for a task whose rollouts are episodes of an environment. Each is rated, or says why it is not.
     Awaiting a task raises EnvironmentLost after so many `tries`.
+    limit_key, where: how messages name `max_prompt_tokens` and an item.
     """
     if open_episode is not None:
-        sampler = _EpisodeSampler(engine, codec, open_episode, max_prompt_tokens, max_turns, tries)
+        sampler = _EpisodeSampler(engine, codec, open_episode, max_prompt_tokens, max_turns, tries, limit_key, where)
         return [asyncio.create_task(sampler.sample(job)) for job in jobs]
     opened = engine.submit([job.request for job in jobs])
     return [asyncio.create_task(_sample(engine, codec, job, first)) for job, first in zip(jobs, opened, strict=True)]
@@ -164,6 +169,8 @@ class _EpisodeSampler:
     max_prompt_tokens: int
     max_turns: int
     tries: int
+    limit_key: str
+    where: Callable[[int], str]
 
     async def sample(self, job: GroupJob) -> SampledGroup:
         for tried in count(1):
@@ -181,7 +188,7 @@ class _EpisodeSampler:
         opening = [asyncio.create_task(self._open(job.index)) for _ in range(siblings)]
         try:
             episodes = await gather_or_cancel(opening)
-            request = replace(job.request, prompt_token_ids=self._prompt(episodes))
+            request = replace(job.request, prompt_token_ids=self._prompt(job.index, episodes))
             (first,) = self.engine.submit([request])
             group = await _generated(self.engine, request, first)
             conversations = [
@@ -201,15 +208,22 @@ class _EpisodeSampler:
     async def _open(self, index: int) -> Episode:
         return await self.open_episode(index)
 
-    def _prompt(self, episodes: Sequence[Episode]) -> npt.NDArray[np.int32]:
-        """Raises DataFailure if siblings were not asked the same."""
+    def _prompt(self, index: int, episodes: Sequence[Episode]) -> npt.NDArray[np.int32]:
+        """Raises DataFailure if siblings were not asked the same, or at too great a length."""
         for episode in episodes:
             if episode.prompt != episodes[0].prompt:
                 raise DataFailure(
-                    f"the same item was opened with the prompt {episodes[0].prompt!r:.200} and with "
+                    f"{self.where(index)} was opened with the prompt {episodes[0].prompt!r:.200} and with "
                     f"{episode.prompt!r:.200}; derive the prompt from split, seed and index alone"
                 )
-        return _encoded(partial(self.codec.encode_prompt, episodes[0].prompt))
+        prompt = _encoded(partial(self.codec.encode_prompt, episodes[0].prompt))
+        if len(prompt) > self.max_prompt_tokens:
+            skipped = f", or {LONG_PROMPT_REMEDY}" if self.limit_key == LIMIT_KEY else ""
+            raise DataFailure(
+                f"{self.where(index)} was opened with a prompt of {len(prompt)} tokens, and {self.limit_key} is "
+                f"{self.max_prompt_tokens}; raise that, or have the environment ask with less{skipped}"
+            )
+        return prompt
 
     async def _converse(
         self, asked: GroupRequest, sibling: int, episode: Episode, sequence: GeneratedSequence, end_weight: int

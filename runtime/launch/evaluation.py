@@ -217,8 +217,8 @@ async def _measure(
             stored = load_file(weights / "model.safetensors")
             await engine.load_weights({name: to_numpy(tensor) for name, tensor in stored.items()}, version=1)
         tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True)
-        longest = max(each.max_prompt_tokens for each in sets)
-        environments = await open_environments({each.name: each.data for each in sets}, longest, stack)
+        datas = {each.name: (each.data, each.max_prompt_tokens) for each in sets}
+        environments = await open_environments(datas, stack)
         examiner = Examiner(engine, tokenizer, sets, environments)
         cluster = settings.cluster
         rewards = RewardWorker(

@@ -24,7 +24,7 @@ class TaskError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The rating of a rollout. Accuracy counts `correct`; training uses `reward`, any finite number."""
+    """The rating of a rollout. Accuracy counts `correct`; training uses `reward`, a number within ±1e15."""
 
     reward: float
     correct: bool

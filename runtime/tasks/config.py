@@ -1,9 +1,10 @@
 """The `data:` block: the task, how much of it is used, and which part is held out."""
 
+import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from fsm.config.strict import Strict
 from runtime.tasks.rewards import VERDICT_TIMEOUT, RatedByFunctions
@@ -163,6 +164,37 @@ class CustomTaskConfig(Strict):
         ge=64,
         description="Memory of such a process, in MiB. An allocation far beyond it fails with a MemoryError.",
     )
+
+    @field_validator("options")
+    @classmethod
+    def _plain_options(cls, options: dict[str, Any]) -> dict[str, Any]:
+        """Options that processes cannot be sent as JSON: a date that is not quoted, a set."""
+        for name, value in options.items():
+            _check_option(name, value)
+        return options
+
+
+def _check_option(place: str, value: object) -> None:
+    """Raises ValueError."""
+    match value:
+        case dict():
+            for key, each in value.items():
+                _check_option(f"{place}.{key}", each)
+        case list() | tuple():
+            for number, each in enumerate(value):
+                _check_option(f"{place}[{number}]", each)
+        case datetime.date() | datetime.time():  # a datetime is a date
+            raise ValueError(
+                f'{place} is {value}, which YAML reads as a {type(value).__name__}: quote it, "{value}", and the class '
+                "gets a text"
+            )
+        case None | str() | int() | float():  # a bool is an int
+            pass
+        case _:
+            raise ValueError(
+                f"{place} is {value!r:.80}, a {type(value).__name__}: options are sent as JSON, so write it as texts, "
+                "numbers, lists and mappings"
+            )
 
 
 TaskConfig = Annotated[

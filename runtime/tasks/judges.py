@@ -13,8 +13,9 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from runtime.tasks.base import NoReward, Rate, ResultOf, TaskError, Verdict, wait_alone
 
-LARGEST = 1e30
-"""Largest reward, of either sign: training computes in float32, whose range ends at 3.4e38."""
+LARGEST = 1e15
+"""Largest reward, of either sign. The norm of a gradient squares in float32, whose range ends at 3.4e38, and without
+normalize_rewards a gradient is as large as the rewards are; so far below the root of that, 1.8e19."""
 NAMES_MAX = 64
 """Most different names that the parts of a task's rewards may have; each is a metric."""
 NAME_MAX = 200

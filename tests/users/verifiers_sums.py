@@ -14,6 +14,8 @@ class SumData(vf.TaskData):
 class SumTask(vf.Task[SumData, vf.State, vf.TaskConfig]):
     @vf.reward(weight=2.0)
     async def right(self, task: SumData, trace: vf.Trace) -> float:
+        if trace.last_reply == "both":
+            trace.record_metric("right", 0.5)
         return float(trace.last_reply.strip() == str(task.answer))
 
     @vf.metric

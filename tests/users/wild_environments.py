@@ -46,6 +46,22 @@ DEEDS: dict[str, Callable[[], Any]] = {
 }
 
 
+VERDICTS: dict[str, Verdict] = {
+    "nan": Verdict(float("nan"), False),
+    "infinite": Verdict(float("inf"), False),
+    "huge": Verdict(1e300, False),
+    "text": Verdict("2.5", True),  # type: ignore[arg-type]
+    "half-correct": Verdict(1.0, 0.5),  # type: ignore[arg-type]
+    "no": Verdict(1.0, "no"),  # type: ignore[arg-type]
+    "part-text": Verdict(1.0, True, {"a": "1e3"}),  # type: ignore[dict-item]
+    "part-nan": Verdict(1.0, True, {"a": float("nan")}),
+    "part-unnamed": Verdict(1.0, True, {1: 1.0}),  # type: ignore[dict-item]
+    "part-list": Verdict(1.0, True, [1.0]),  # type: ignore[arg-type]
+    "part-many": Verdict(1.0, True, {str(number): 1.0 for number in range(65)}),
+    "part-reward": Verdict(-4.0, False, {"reward": 4.0, "correct": 0.5}),
+}
+
+
 class Doing(Episode):
     """Remembers its turns, in a database that only its own thread may use."""
 
@@ -65,11 +81,9 @@ class Doing(Episode):
         return f"{turn} again"
 
     async def verdict(self, completion: Completion) -> Verdict:
+        if completion.text in VERDICTS:
+            return VERDICTS[completion.text]
         match completion.text:
-            case "nan":
-                return Verdict(float("nan"), False)
-            case "huge":
-                return Verdict(1e300, False)
             case "surrogate":
                 return Verdict(0.0, False, {"a\ud800": 1.0})
             case "parts":

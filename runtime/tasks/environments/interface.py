@@ -32,7 +32,11 @@ class Episode(ABC):
 
     @abstractmethod
     async def verdict(self, completion: Completion) -> Verdict:
-        """Rate the rollout after its last turn. Every verdict of an environment has the same names of parts."""
+        """Rate the rollout after its last turn. Every verdict has the same names of parts, at most 64.
+
+        Reward and parts are numbers within ±1e15, as verifiers' are (docs/tasks.md); `correct` is a bool. Anything else
+        is a data failure.
+        """
 
     async def close(self) -> None:  # noqa: B027 - most have nothing to free
         """Free what the episode holds. Called at its end, whatever the end; a call in progress is cancelled before."""

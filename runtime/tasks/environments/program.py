@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from runtime.tasks.base import Chat, Completion, NoReward, TaskError, Verdict
 from runtime.tasks.environments.code import EnvironmentCode
 from runtime.tasks.environments.interface import Environment, Episode
-from runtime.tasks.judges import LARGEST, as_name
+from runtime.tasks.judges import LARGEST, NAMES_MAX, as_name, as_reward, shown
 from runtime.tasks.verdicts.memory import refuse_more_than
 from runtime.tasks.verdicts.process import Sender, prepare_process, raised
 from runtime.tasks.verdicts.wire import receive_case
@@ -149,6 +149,8 @@ class _EpisodeThread:
                     runner.close()
             except _Wrong as error:
                 reply = error.reply
+            except NoReward as error:
+                reply = {"happened": str(error), "remedy": error.remedy}
             except BaseException as error:
                 reply = {"happened": raised(error), "remedy": "make it answer whatever the policy says"}
             self._server.ended(number, reply)
@@ -215,15 +217,25 @@ class _EpisodeThread:
         verdict = await _awaitable(self._episode.verdict(completion), "verdict")
         if not isinstance(verdict, Verdict):
             raise _Wrong(f"returned {verdict!r:.200}", "return a Verdict")
+        if not isinstance(verdict.parts, Mapping) or len(verdict.parts) > NAMES_MAX:
+            raise _Wrong(f"returned the parts {shown(verdict.parts)}", f"return a mapping of at most {NAMES_MAX} parts")
+        reward, correct = _number("reward", verdict.reward), _number("correct", verdict.correct)
+        if correct not in (0, 1):
+            raise _Wrong(f"returned {shown(verdict.correct)} as correct", "make it True or False")
         try:
-            parts = {as_name(str(name)): float(part) for name, part in verdict.parts.items()}
+            parts = {as_name(name): _number(f"part {name!r}", part) for name, part in verdict.parts.items()}
         except NoReward as error:
             raise _Wrong(str(error), error.remedy) from error
-        numbers = {"reward": float(verdict.reward), **parts}
-        if wrong := [f"{name} {number}" for name, number in numbers.items() if not abs(number) <= LARGEST]:
-            raise _Wrong(f"returned the {', '.join(wrong)}", f"return finite numbers of at most {LARGEST:g}")
-        reward = numbers.pop("reward")
-        return {"reward": reward, "correct": bool(verdict.correct), "parts": numbers}
+        return {"reward": reward, "correct": bool(correct), "parts": parts}
+
+
+def _number(what: str, value: object) -> float:
+    """A finite number of a verdict, as verifiers' rewards must be."""
+    try:
+        return as_reward(value)
+    except NoReward as error:
+        remedy = "make it True or False" if what == "correct" else f"make it a number within ±{LARGEST:g}"
+        raise _Wrong(f"{error} as {what}", remedy) from error
 
 
 def _awaitable(returned: Any, name: str) -> Awaitable[Any]:

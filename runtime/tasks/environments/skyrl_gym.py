@@ -18,6 +18,7 @@ from skyrl_gym.envs.registration import registry
 
 from runtime.tasks.base import Chat, Completion, TaskError, Verdict
 from runtime.tasks.environments.interface import Environment, Episode, Message
+from runtime.tasks.judges import as_reward
 from runtime.tasks.split import is_held_out
 
 
@@ -104,7 +105,7 @@ class _SkyRLEpisode(Episode):
     def _step(self, turn: str) -> dict[str, Any]:
         self._steps += 1
         stepped: dict[str, Any] = self._env.step(turn)
-        self._reward += float(stepped["reward"])
+        self._reward += as_reward(stepped["reward"])
         return stepped
 
 

@@ -34,23 +34,28 @@ def environment_code(task: CustomTaskConfig, data: DataConfig) -> EnvironmentCod
 
 
 async def open_environments(
-    datas: Mapping[str, DataConfig], max_prompt_tokens: int, stack: AsyncExitStack
+    datas: Mapping[str, tuple[DataConfig, int]], stack: AsyncExitStack
 ) -> dict[str, EnvironmentPool]:
     """The processes of the environments that these data name, by the same names; they start when needed.
 
-    Equal environments share them. They are killed when `stack` is closed. Data without an environment is left out.
+    datas: each data with its `max_prompt_tokens`. An environment's answer may be as long as the longest of them allows.
+    Environments that are equal in all settings share processes, which are killed when `stack` is closed. Data without
+    an environment is left out.
     """
-    pools: dict[EnvironmentCode, EnvironmentPool] = {}
-    named: dict[str, EnvironmentPool] = {}
-    for name, data in datas.items():
+    kinds: dict[str, tuple[EnvironmentCode, int, float, int]] = {}
+    longest: dict[tuple[EnvironmentCode, int, float, int], int] = {}
+    for name, (data, max_prompt_tokens) in datas.items():
         task = data.task
         if isinstance(task, CustomTaskConfig):
-            code = environment_code(task, data)
-            if code not in pools:
-                pools[code] = EnvironmentPool(code, task.processes, task.timeout_s, max_prompt_tokens, task.memory_mib)
-                stack.push_async_callback(pools[code].close)
-            named[name] = pools[code]
-    return named
+            kind = environment_code(task, data), task.processes, task.timeout_s, task.memory_mib
+            kinds[name] = kind
+            longest[kind] = max(max_prompt_tokens, longest.get(kind, 0))
+    pools: dict[tuple[EnvironmentCode, int, float, int], EnvironmentPool] = {}
+    for kind, tokens in longest.items():
+        code, processes, timeout_s, memory_mib = kind
+        pools[kind] = EnvironmentPool(code, processes, timeout_s, tokens, memory_mib)
+        stack.push_async_callback(pools[kind].close)
+    return {name: pools[kind] for name, kind in kinds.items()}
 
 
 def open_of(

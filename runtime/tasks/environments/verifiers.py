@@ -185,7 +185,7 @@ class _VerifiersEpisode(Episode):
         return list(added) if self._prompts == "chat" else _text(added)
 
     async def verdict(self, completion: Completion) -> Verdict:
-        """The rewards of their trace; parts are unweighted."""
+        """The rewards of their trace; parts are unweighted. A metric of a reward's name is `metrics/NAME`."""
         for turn in completion.turns[self._delivered :]:
             await self._deliver(turn, completion.finish_reason)
         if self._waiting:  # no more turns: their rollout is stopped as by their own limit
@@ -196,7 +196,11 @@ class _VerifiersEpisode(Episode):
         if not episode.ok or self._trace is None:
             raise RuntimeError(_errors(episode))
         rewards = {name: reward.score if reward else 0.0 for name, reward in self._trace.rewards.items()}
-        metrics = {name: float(value) for name, value in self._trace.metrics.items() if value is not None}
+        metrics = {
+            f"metrics/{name}" if name in rewards else name: float(value)
+            for name, value in self._trace.metrics.items()
+            if value is not None
+        }
         return Verdict(self._trace.reward, self._trace.reward >= self._correct_at, {**metrics, **rewards})
 
     async def close(self) -> None:

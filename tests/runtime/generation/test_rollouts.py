@@ -14,7 +14,7 @@ from runtime.generation.engine import GeneratedSequence, GenerationAborted, Poli
 from runtime.generation.evaluate import evaluate
 from runtime.generation.on_torch.loop import EngineLoop
 from runtime.generation.rollouts import GroupJob, OpenEpisode, SampledGroup, make_job, sample_groups
-from runtime.groups import Rollout, RolloutGroup
+from runtime.groups import Evaluation, Rollout, RolloutGroup
 from runtime.models.text import TextCodec, make_codec
 from runtime.models.weights import export_weights
 from runtime.tasks.base import Chat, Completion, DataFailure, OwnTask, Scored, Task, TaskError, Verdict
@@ -228,6 +228,51 @@ def test_a_turn_of_the_environment_may_fill_the_prompt_to_its_last_token(
     assert continued
     for sample in continued:
         assert 40 < len(sample.token_ids) <= 48
+
+
+class Wordy(Asking):
+    """Item 1 opens with more than 16 tokens."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__(index)
+        self.prompt = "?" * (20 if index == 1 else 2)
+
+
+def test_an_environments_prompt_that_is_too_long_names_item_and_key(model: GPT2LMHeadModel, codec: TextCodec) -> None:
+    config = make_config(stop_token_ids=tuple(range(3, 50)), max_prompt_tokens=40)
+
+    async def scenario() -> tuple[SampledGroup, Evaluation]:
+        async with EngineLoop(make_engine(model, config)) as engine:
+            (training,) = sample_groups(
+                engine, codec, [job(Guessing(), codec, 1)], max_prompt_tokens=16, open_episode=opens(Wordy)
+            )
+            evaluation = await evaluate(
+                engine,
+                Guessing(),
+                codec,
+                rate,
+                indices=range(3),
+                sampling=Sampling(max_new_tokens=8),
+                seed=0,
+                label="long",
+                max_prompt_tokens=16,
+                limit_key="validation.sets.long.max_prompt_tokens",
+                open_episode=opens(Wordy),
+            )
+            return await training, evaluation
+
+    training, evaluation = asyncio.run(scenario())
+    for sample in training.samples:
+        said = str(sample.rated)
+        assert said.startswith("item 1 was opened with a prompt of 20 tokens, and generation.max_prompt_tokens is 16;")
+        assert "max_skipped_prompts" in said
+    (failure,) = evaluation.failures
+    assert failure == (
+        "item 1 ('1:') was opened with a prompt of 20 tokens, and validation.sets.long.max_prompt_tokens is 16; raise "
+        "that, or have the environment ask with less"
+    )
+    assert len(evaluation.prompts) == 3, "it is one rollout without verdict, and the others are measured"
+    assert Wordy.open == 0
 
 
 def test_the_same_seed_and_prompt_give_the_same_group(model: GPT2LMHeadModel, codec: TextCodec) -> None:

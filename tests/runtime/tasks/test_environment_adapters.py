@@ -117,6 +117,19 @@ def test_a_taskset_of_verifiers_is_played_in_one_turn(importable: None) -> None:
     within(VERIFIERS, options, scenario)
 
 
+def test_a_metric_of_verifiers_with_the_name_of_a_reward_hides_none(importable: None) -> None:
+    needs("verifiers")
+
+    async def scenario(pool: EnvironmentPool) -> None:
+        episode = await pool.open("training", 3)
+        assert await episode.respond("both") is None
+        verdict = await episode.verdict(completion("both"))
+        assert verdict.parts == {"right": 0.0, "metrics/right": 0.5, "turns": 1.0}
+
+    options = {"taskset": {"id": "verifiers_sums"}, "env": {"id": "single-agent"}, "held_out": 4}
+    within(VERIFIERS, options, scenario)
+
+
 def test_an_environment_of_verifiers_with_a_user_answers_each_turn(importable: None) -> None:
     needs("verifiers")
 

@@ -4,11 +4,14 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fsm.errors import ConfigError
+from runtime.settings import load_settings
 from runtime.tasks.base import Completion, TaskError, Verdict
 from runtime.tasks.config import CustomTaskConfig, DataConfig
 from runtime.tasks.data import load_task
@@ -16,7 +19,7 @@ from runtime.tasks.environments import host as hosts
 from runtime.tasks.environments.code import EnvironmentCode
 from runtime.tasks.environments.host import EnvironmentLost
 from runtime.tasks.environments.pool import EnvironmentFault, EnvironmentPool, HostedEpisode, TurnTooLong
-from runtime.tasks.environments.task import try_environment
+from runtime.tasks.environments.task import open_environments, try_environment
 
 USERS = Path(__file__).parents[2] / "users"
 
@@ -223,8 +226,17 @@ def test_an_answer_that_cannot_fit_is_not_even_sent(deed: str) -> None:
 @pytest.mark.parametrize(
     ("said", "wrong"),
     [
-        ("nan", "returned the reward nan; return finite numbers"),
-        ("huge", r"returned the reward 1e\+300; return finite numbers of at most 1e\+30"),
+        ("nan", r"returned nan as reward; make it a number within ±1e\+15"),
+        ("infinite", "returned inf as reward; make it a number"),
+        ("huge", r"returned 1e\+300 as reward; make it a number"),
+        ("text", "returned '2.5' as reward; make it a number"),
+        ("half-correct", "returned 0.5 as correct; make it True or False"),
+        ("no", "returned 'no' as correct; make it True or False"),
+        ("part-text", "returned '1e3' as part 'a'; make it a number"),
+        ("part-nan", "returned nan as part 'a'; make it a number"),
+        ("part-unnamed", "returned a mapping with the key 1; name each part"),
+        ("part-list", r"returned the parts \[1.0\]; return a mapping"),
+        ("part-many", "returned the parts .*; return a mapping of at most 64 parts"),
         ("surrogate", r"returned a mapping with the key 'a\\ud800'.*printable text"),
         ("float", "returned 1.0; return a Verdict"),
         ("parts", r"has the parts \['other'\], and those before \[\]"),
@@ -238,6 +250,43 @@ def test_a_verdict_is_checked(said: str, wrong: str) -> None:
             await episode.verdict(completion(said))
 
     within(scenario)
+
+
+def test_a_part_of_the_name_reward_is_a_part() -> None:
+    async def scenario(pool: EnvironmentPool) -> Verdict:
+        return await (await pool.open("training", 0)).verdict(completion("part-reward"))
+
+    assert within(scenario) == Verdict(-4.0, correct=False, parts={"reward": 4.0, "correct": 0.5})
+
+
+@pytest.mark.parametrize("own", [{"timeout_s": 2.0}, {"memory_mib": 400}, {"processes": 1}])
+def test_a_set_with_settings_of_its_own_has_processes_of_its_own(own: dict[str, Any]) -> None:
+    def data(**settings: Any) -> DataConfig:
+        return DataConfig(task=CustomTaskConfig(target="wild_environments:Deeds", **settings), validation_size=4)
+
+    async def run() -> None:
+        async with AsyncExitStack() as stack:
+            pools = await open_environments(
+                {"training": (data(), 10), "same": (data(), 60_000), "own": (data(**own), 10)}, stack
+            )
+            assert pools["same"] is pools["training"]
+            assert pools["own"] is not pools["training"]
+            long = await (await pools["same"].open("validation", 0)).respond("says-much")
+            assert isinstance(long, str), "the longest prompt of those that share it counts"
+            apart = await pools["own"].open("validation", 0)
+            with pytest.raises(TurnTooLong):
+                await apart.respond("says-much")
+            if "timeout_s" in own:
+                with pytest.raises(EnvironmentFault, match=r"within data.task.timeout_s = 2 s"):
+                    await apart.respond("blocks")
+            if "memory_mib" in own:
+                with pytest.raises(EnvironmentFault, match=r"data\.task\.memory_mib = 400 MiB"):
+                    await apart.respond("eats-memory")
+            if "processes" in own:
+                places = [str(await (await pools["own"].open("validation", i)).respond("where")) for i in range(3)]
+                assert len({place.split()[0] for place in places}) == 1
+
+    asyncio.run(asyncio.wait_for(run(), timeout=60))
 
 
 def test_what_is_printed_is_told_once() -> None:
@@ -289,6 +338,25 @@ def test_an_environment_that_cannot_run_is_refused_before_the_run(target: str, o
 
     with pytest.raises(TaskError, match=wrong):
         check()
+
+
+@pytest.mark.parametrize(
+    ("options", "wrong"),
+    [
+        ("{day: 2020-01-01}", 'day is 2020-01-01, which YAML reads as a date: quote it, "2020-01-01"'),
+        ("{env: {days: [a, 2020-01-01 10:00:00]}}", r"env\.days\[1\] is 2020-01-01 10:00:00, .* a datetime: quote it"),
+        ("{names: !!set {a}}", "names is {'a'}, a set: options are sent as JSON"),
+    ],
+)
+def test_an_option_that_is_not_json_is_refused_with_its_name(tmp_path: Path, options: str, wrong: str) -> None:
+    (tmp_path / "run.yaml").write_text(
+        f"data: {{task: {{name: custom, target: 'wild_environments:Deeds', options: {options}}}}}"
+    )
+    with pytest.raises(ConfigError, match=wrong) as raised:
+        load_settings(tmp_path / "run.yaml", [])
+    assert "data.task" in str(raised.value)
+    quoted = CustomTaskConfig(target="a:B", options={"day": "2020-01-01", "n": [1, None, True, {"x": 0.5}]})
+    assert quoted.options["day"] == "2020-01-01"
 
 
 @pytest.mark.parametrize(("items", "training", "held_out"), [(None, 65_536, 8), (5, 5, 5), (50, 50, 8)])

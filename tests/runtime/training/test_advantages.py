@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.groups import Rollout
+from runtime.tasks.judges import LARGEST
 from runtime.training.advantages import STD_EPSILON, group_advantages
 from runtime.training.batching import in_the_loss, soft_overlong_punishment
 from runtime.training.config import LossConfig, RewardShapingConfig
@@ -71,6 +72,17 @@ def test_others_that_agree_in_a_number_without_an_exact_mean_are_not_divided_by_
 def test_a_group_of_equal_rewards_has_exactly_zero_advantage(reward: float, normalize: bool) -> None:
     advantages = group_advantages(np.full((2, 7), reward), normalize_rewards=normalize, use_leave_one_out_baseline=True)
     assert (advantages == 0).all()
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize("leave_one_out", [True, False])
+def test_the_largest_rewards_leave_a_gradient_room_in_float32(normalize: bool, leave_one_out: bool) -> None:
+    advantages = group_advantages(
+        np.array([[LARGEST, -LARGEST, 0.0, 0.0]]), normalize_rewards=normalize, use_leave_one_out_baseline=leave_one_out
+    )
+    gradient = advantages.astype(np.float32) * np.float32(1000)
+    assert np.isfinite(np.square(gradient).sum())
+    assert advantages[0, 0] > 0 > advantages[0, 1]
 
 
 def test_a_group_of_one_has_zero_advantage_without_leave_one_out() -> None:
