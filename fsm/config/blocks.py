@@ -223,7 +223,8 @@ class RunConfig(Strict):
     """The run configuration as far as the core reads it. The runtime adds its own blocks in a subclass."""
 
     foreign_keys: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """What is said of other frameworks' keys, by dotted path, or by `*.` and the last key; by `*`, of many of them."""
+    """What is said of other frameworks' keys, by dotted path, or by `*.` and the last key; by `**.` and the last key,
+    even of one that is a key elsewhere here; by `*`, of many of them."""
 
     grpo: GrpoConfig = Field(default=GrpoConfig(), description="Steps, groups and dynamic sampling.")
     async_rl: AsyncRlConfig = Field(

@@ -159,9 +159,9 @@ def _unknown_key(place: Place, key: object, model: Model, foreign_keys: Mapping[
     for block, words in _blocks(model):
         places.setdefault(block, words)  # a block may occur twice
     elsewhere = [words for block, words in places.items() if key in block.model_fields]
-    if f"*.{key}" in foreign_keys:
-        also = f"; it is a key of {_or(elsewhere)}" if elsewhere else ""
-        return f"{said}; {foreign_keys[f'*.{key}']}{also}"
+    theirs = foreign_keys.get(f"**.{key}" if elsewhere else f"*.{key}")
+    if theirs is not None:
+        return f"{said}; {theirs}" + (f"; it is a key of {_or(elsewhere)}" if elsewhere else "")
     if elsewhere:
         said += f"; it is a key of {_or(elsewhere)}"
     known = list(place.owner.model_fields) if place.owner else []

@@ -12,7 +12,8 @@ _PLACES = 3
 
 def foreign_keys() -> Mapping[str, str]:
     """A sentence for each key, by dotted path, and by `*.` and the last key where all that are so called agree.
-    `*` is what is said of a file with several of them.
+    `*` is what is said of a file with several of them. `**.` and a key without blocks that has another name here is
+    said even where evenstep has a key of that name elsewhere.
 
     Where two frameworks have the same path, NeMo-RL's counts, whose names evenstep has.
     """
@@ -33,6 +34,8 @@ def foreign_keys() -> Mapping[str, str]:
     for last, rows in by_last.items():
         if len({(row.ours, row.note) for row in rows}) == 1:
             said[f"*.{last}"] = said[rows[0].theirs]
+            if rows[0].theirs == last and rows[0].ours is not None and rows[0].ours.rpartition(".")[2] != last:
+                said[f"**.{last}"] = said[last]
     return said
 
 

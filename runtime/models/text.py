@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from jinja2 import TemplateError, TemplateSyntaxError
+from jinja2 import TemplateSyntaxError
 from transformers import PreTrainedTokenizerBase
 
 from runtime.files import why_not_plain
@@ -51,7 +51,9 @@ class TextCodec:
         messages = [*([] if brings_one else self._system()), *prompt.messages]
         try:
             return self._render(messages, open_turn=True, tools=prompt.tools)
-        except (TemplateError, TypeError) as error:  # what templates raise for messages that they don't expect
+        except TaskError:
+            raise
+        except Exception as error:  # a template's expressions raise any, such as ZeroDivisionError
             raise DataFailure(
                 f"the chat template does not render the messages {messages!r:.300}: {type(error).__name__}: {error}; "
                 "correct the messages or data.chat_template_kwargs, or name another data.chat_template"
@@ -101,6 +103,10 @@ class TextCodec:
         return str(self.tokenizer.decode(token_ids.tolist(), skip_special_tokens=True))
 
     def _encode(self, text: str) -> npt.NDArray[np.int32]:
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise DataFailure(f"{text!r:.300} is no valid text ({error}); correct it") from error
         return np.array(self.tokenizer.encode(text, add_special_tokens=False), dtype=np.int32)
 
     def _system(self) -> list[dict[str, str]]:

@@ -38,6 +38,7 @@ def digest_rows(table: RowTable, columns: RowColumns, start: int, stop: int) -> 
         if type(text) is not str or not text or type(answer) is not str:  # most rows have two texts
             item = _item(table, row, columns, start + offset)
             text, answer = item.text, item.answer
+            _check_chat(item, table, start + offset)
         try:
             found.append(blake2b(f"str:8:held out;str:{len(text)}:{text};".encode(), digest_size=8).digest())
         except UnicodeEncodeError as error:
@@ -55,3 +56,19 @@ def _item(table: RowTable, row: Row, columns: RowColumns, number: int) -> Item:
         return item_of(row, columns, table.where(number))
     except TaskError:
         return item_of(table.row(number), columns, table.where(number))  # raises it with the names of all columns
+    except RecursionError as error:
+        raise TaskError(f"{table.where(number)}: is nested too deeply ({error}); write its values flatter") from error
+
+
+def _check_chat(item: Item, table: RowTable, number: int) -> None:
+    """Raise TaskError if a tokenizer could not read a text of the messages or the tools."""
+    if isinstance(item.opening, str):
+        return
+    for part, values in (("message", item.opening.messages), ("tool", item.opening.tools)):
+        for place, value in enumerate(values):
+            try:
+                json.dumps(value, ensure_ascii=False, default=str).encode()
+            except UnicodeEncodeError as error:
+                raise TaskError(
+                    f"{table.where(number)}: {part} {place} has a text that is not valid ({error}); correct it"
+                ) from error

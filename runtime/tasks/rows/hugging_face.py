@@ -1,6 +1,7 @@
 """What the package `datasets` reads: parquet, arrow, CSV, JSON, saved datasets, and datasets of the hub.
 
-`datasets` converts files to Arrow once, in its own cache (HF_DATASETS_CACHE), and maps the result into memory.
+`datasets` converts files to Arrow once, in its own cache (HF_DATASETS_CACHE), and maps the result into memory, whatever
+HF_DATASETS_IN_MEMORY_MAX_SIZE says: each process that loads the data would hold a copy.
 """
 
 from collections.abc import Iterator, Sequence
@@ -75,13 +76,15 @@ def open_hugging_face(source: RowSource) -> HuggingFaceRows:
     datasets.disable_progress_bars()  # the run shows its own
     try:
         if source.format == "saved":
-            dataset = datasets.load_from_disk(str(source.files[0]))
+            dataset = datasets.load_from_disk(str(source.files[0]), keep_in_memory=False)
         elif source.format == "hub":
-            dataset = datasets.load_dataset(source.name, source.subset, split=source.split)
+            dataset = datasets.load_dataset(source.name, source.subset, split=source.split, keep_in_memory=False)
         else:
             files = [str(file) for file in source.files]
             options = _as_text(source) if source.format in ("csv", "tsv") else {}
-            dataset = datasets.load_dataset(_BUILDERS[source.format], data_files=files, split="train", **options)
+            dataset = datasets.load_dataset(
+                _BUILDERS[source.format], data_files=files, split="train", keep_in_memory=False, **options
+            )
     except Exception as error:  # of many kinds, from pyarrow, pandas and HTTP clients
         raise TaskError(_why(source, error)) from error
     return HuggingFaceRows(dataset, source)

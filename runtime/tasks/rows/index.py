@@ -1,15 +1,18 @@
 """The digests of all rows. Those of large data are computed once a machine, by several processes, and cached.
 
-An index is a folder in $XDG_CACHE_HOME/evenstep/data (~/.cache), about 16 bytes a row. It is named after its files,
-their sizes and times, so a file that changes gets another one. `index.json` is written last, into a folder aside that
-is then renamed: a folder that exists is whole.
+An index is a folder in $XDG_CACHE_HOME/evenstep/data (~/.cache), about 16 bytes a row. The first half of its name
+stands for the files and the columns, the second for the files' sizes and times: a file that changes gets another index,
+which replaces the older one of the same columns. `index.json` is written last, into a folder aside that is then
+renamed. A folder that is not whole is built again.
 """
 
+import errno
 import json
 import os
 import shutil
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -21,14 +24,16 @@ from runtime.tasks.base import TaskError
 from runtime.tasks.rows.digest import Digests, digest_rows
 from runtime.tasks.rows.item import RowColumns
 from runtime.tasks.rows.json_lines import Starts
-from runtime.tasks.rows.opening import DIGESTS, find_starts, open_lines, open_table, save_starts
+from runtime.tasks.rows.opening import DIGESTS, find_starts, load_starts, open_lines, open_table, save_starts
 from runtime.tasks.rows.scanning import RowsRead, scan_in_processes
 from runtime.tasks.rows.source import RowSource
 from runtime.tasks.rows.table import RowTable
 
 LARGE_ROWS, LARGE_BYTES = 100_000, 64_000_000
 """Data with more rows or bytes is large."""
-_INFO, _FORM, _HASH_LETTERS = "index.json", 1, 16
+_BUILDS = 2
+"""How often an index is built that is gone when it is opened."""
+_INFO, _FORM, _HASH_LETTERS = "index.json", 2, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +55,22 @@ def open_rows(source: RowSource, columns: RowColumns, tell: RowsRead = lambda na
     if not is_lines:
         tell(source.name, 0, 0)  # datasets may convert or download it
     table = None if is_lines else open_table(source, None)
-    index = _Index.of(source, columns, source.files if table is None else table.files)
-    if index.is_whole:
-        return index.open(table)
+    index = _Index.of(source, columns, table.files if source.format == "hub" and table else _files_of(source))
+    if found := index.open(table):
+        return found
     starts = find_starts(source) if is_lines else ()
     small = sum(int(each[-1]) for each in starts) <= LARGE_BYTES
     table = table or open_lines(source, starts, in_memory=small)
     if not is_large(table):
         return IndexedRows(table, digest_rows(table, columns, 0, len(table)).digests, None)
-    index.build(len(table), starts, tell)
-    return index.open(None if is_lines else table)
+    for _ in range(_BUILDS):
+        index.build(len(table), starts, tell)
+        if found := index.open(None if is_lines else table):
+            return found
+    raise TaskError(
+        f"the index of {source.name} was removed or damaged as soon as it was written, {_BUILDS} times "
+        f"({index.folder}); find the process that does it, or set XDG_CACHE_HOME to another folder"
+    )
 
 
 def is_large(table: RowTable) -> bool:
@@ -81,21 +92,34 @@ class _Index:
         except OSError as error:
             raise TaskError(f"{source.name}: cannot be read: {error}; check {source.key}") from error
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "evenstep" / "data"
-        place = _hash_of([source.format, [path for path, _, _ in stamps]])
-        return cls(source, columns, cache / f"{place}-{_hash_of([_FORM, stamps, asdict(columns)])}")
+        named = source.name if source.format == "hub" else None
+        paths = [path for path, _, _ in stamps]
+        place = _hash_of([_FORM, source.format, named, source.subset, source.split, paths, asdict(columns)])
+        return cls(source, columns, cache / f"{place}-{_hash_of(stamps)}")
 
     @property
-    def is_whole(self) -> bool:
-        return (self.folder / _INFO).is_file()
+    def parts(self) -> "_Parts | None":
+        """What the folder holds; None if it is not there, or not whole."""
+        starts: list[Starts] = []
+        try:
+            identity = str(json.loads((self.folder / _INFO).read_text(encoding="utf-8"))["identity"])
+            digests = np.load(self.folder / DIGESTS, mmap_mode="r")
+            if self.source.format == "json lines":
+                starts = load_starts(self.source, self.folder)
+        except (OSError, EOFError, ValueError, KeyError, TypeError):  # gone, empty, or cut short
+            return None
+        return _Parts(identity, digests, starts)
 
-    def open(self, table: RowTable | None) -> IndexedRows:
-        """table: None for JSON lines."""
-        identity = json.loads((self.folder / _INFO).read_text(encoding="utf-8"))["identity"]
-        digests = np.load(self.folder / DIGESTS, mmap_mode="r")
-        return IndexedRows(table or open_table(self.source, self.folder), digests, identity)
+    def open(self, table: RowTable | None) -> IndexedRows | None:
+        """table: None for JSON lines. Returns None if the index is not there, or not whole."""
+        parts = self.parts
+        if parts is None:
+            return None
+        table = table or open_lines(self.source, parts.starts, in_memory=False)
+        return IndexedRows(table, parts.digests, parts.identity)
 
     def build(self, rows: int, starts: Sequence[Starts], tell: RowsRead) -> None:
-        """Compute the digests, and remove older indices of the same files. Raises TaskError."""
+        """Compute the digests, and remove older indices of the same files and columns. Raises TaskError."""
         cache = self.folder.parent
         try:
             cache.mkdir(parents=True, exist_ok=True)
@@ -104,13 +128,13 @@ class _Index:
                 aside.mkdir()
                 save_starts(starts, aside)
                 digests = np.lib.format.open_memmap(aside / DIGESTS, mode="w+", dtype=np.int64, shape=(rows,))
+                _reserve(aside / DIGESTS)
                 answers = scan_in_processes(self.source, self.columns, aside, rows, tell)
                 identity = sha256(b"".join(answers))
                 identity.update(digests.data)
                 write_json(aside / _INFO, {"identity": identity.hexdigest()[:16]})
                 sync_tree(aside)
-                if not self.is_whole:  # another process may have been faster
-                    aside.rename(self.folder)
+                self._put(aside)
         except OSError as error:
             raise TaskError(
                 f"the index of {self.source.name} cannot be written to {cache} ({reason_of(error)}); it takes about "
@@ -119,6 +143,37 @@ class _Index:
         for old in cache.glob(f"{self.folder.name.partition('-')[0]}-{'?' * _HASH_LETTERS}"):
             if old != self.folder:
                 shutil.rmtree(old, ignore_errors=True)
+
+    def _put(self, aside: Path) -> None:
+        """Rename a new index to its place, unless another process was faster. Raises OSError."""
+        while self.parts is None:
+            try:
+                aside.rename(self.folder)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+                with suppress(FileNotFoundError):  # another process moved the broken one away
+                    self.folder.rename(tempfile.mkdtemp(dir=aside.parent))
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What the folder of an index holds. `starts`: of JSON lines."""
+
+    identity: str
+    digests: Digests
+    starts: Sequence[Starts]
+
+
+def _files_of(source: RowSource) -> Sequence[Path]:
+    """The files whose change is another state of the data."""
+    return sorted(source.files[0].iterdir()) if source.format == "saved" else source.files
+
+
+def _reserve(file: Path) -> None:
+    """Give a sparse file its space: a process that maps it is killed if the disk is full. Raises OSError."""
+    with file.open("r+b") as opened:
+        os.posix_fallocate(opened.fileno(), 0, file.stat().st_size)
 
 
 def _hash_of(value: object) -> str:

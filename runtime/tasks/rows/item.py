@@ -17,7 +17,7 @@ class RowColumns:
     """Which columns have the prompt and its answer. A dot leads into a column that holds objects."""
 
     prompt: str | None = None
-    """None: `prompt`, or `messages` in a row without it."""
+    """None: `prompt`, or `messages` in a row without it: Arrow makes an absent one null."""
     answer: str | None = "answer"
     """None: there are no answers."""
     tools: str | None = None
@@ -45,7 +45,7 @@ class Item:
 
 def item_of(row: Row, columns: RowColumns, where: str) -> Item:
     """The row's prompt and answer. Raises TaskError with `where`, the column, its value and the remedy."""
-    name = columns.prompt or (MESSAGES if PROMPT not in row and MESSAGES in row else PROMPT)
+    name = columns.prompt or (MESSAGES if row.get(PROMPT) is None and row.get(MESSAGES) is not None else PROMPT)
     prompt = _value(row, name, "prompt", where)
     answer = None if columns.answer is None else _answer(row, columns.answer, where)
     if isinstance(prompt, str):

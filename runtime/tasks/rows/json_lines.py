@@ -77,7 +77,7 @@ class JsonLines:
     def _parse(self, line: str, number: int) -> Row | None:
         try:
             value = json.loads(line)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:  # ValueError: also an integer of more digits than Python reads
             if not line or line.isspace():
                 return None
             raise TaskError(f"{self.where(number)}: is not JSON ({error}); write one object a line") from error

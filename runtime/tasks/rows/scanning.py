@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import tempfile
@@ -86,9 +87,16 @@ def _listen(process: subprocess.Popen[bytes], scan: Scan, messages: SimpleQueue[
             heard += 1
     if heard < len(scan.blocks):
         said = os.pread(errors.fileno(), 1 << 16, 0).decode("utf-8", "replace").strip()[-2000:]
+        code = process.wait()
+        lacked = (
+            f"the disk of {scan.folder.parent.parent} may be full: free some space, or set XDG_CACHE_HOME to another "
+            "folder"
+            if code == -signal.SIGBUS  # a page of the index's file found no room
+            else "it may have lacked memory"
+        )
         messages.put(
             {
-                "wrong": f"{scan.source.name}: a process that reads it ended early, with exit code {process.wait()}; "
-                f"it may have lacked memory. It printed: {said or 'nothing'}"
+                "wrong": f"{scan.source.name}: a process that reads it ended early, with exit code {code}; "
+                f"{lacked}. It printed: {said or 'nothing'}"
             }
         )

@@ -43,6 +43,8 @@ class RowSource:
     """Of `hub`."""
     subset: str | None = None
     """Of `hub`: one of the dataset's configurations."""
+    left_out: tuple[Path, ...] = ()
+    """Of a folder or a glob: the files that belong to other splits."""
 
 
 def find_source(path: str | Sequence[str], split: str | None, subset: str | None, key: str) -> RowSource:
@@ -51,7 +53,7 @@ def find_source(path: str | Sequence[str], split: str | None, subset: str | None
     Args:
         path: A file, a glob, a folder, a list of them, or a name on the Hugging Face hub.
         split: One of the splits that the files' names or the saved dataset have; None for `train`, or for all rows if
-            there are no splits.
+            there are no splits. Files that are named one by one are all taken, or refused.
         subset: The configuration of a dataset of the hub.
         key: The configuration's key that names the path.
 
@@ -65,12 +67,19 @@ def find_source(path: str | Sequence[str], split: str | None, subset: str | None
             return RowSource((_saved(folder, split, key),), "saved", key, name)
         if not folder.exists() and _is_hub_name(paths[0]):
             return RowSource((), "hub", key, name, split or "train", subset)
-    files = _of_split({file: place for each in paths for file, place in _files(each, key)}, split, name, key)
+    places = {file: place for each in paths for file, place in _files(each, key)}
+    named = {Path(each) for each in paths} & places.keys()
+    for file in named if split else ():
+        _of_split({file: places[file]}, split, str(file), key)
+    found = {file: place for file, place in places.items() if file not in named}
+    chosen = named.union(_of_split(found, split, name, key) if found else ())
+    files = [file for file in places if file in chosen]
     formats = {format_of(file): file for file in files}
     if len(formats) > 1:
         listed = " and ".join(f"{file} ({kind})" for kind, file in formats.items())
         raise TaskError(f"{name}: has files of several formats, such as {listed}; name those of one in {key}")
-    return RowSource(tuple(files), next(iter(formats)), key, name)
+    left_out = tuple(file for file in places if file not in chosen)
+    return RowSource(tuple(files), next(iter(formats)), key, name, left_out=left_out)
 
 
 def source_of_lines(file: Path, key: str) -> RowSource:

@@ -105,6 +105,11 @@ def test_a_misspelt_key_of_evenstep_still_has_the_nearest_one() -> None:
         load_settings(None, ["max_num_steps=5"])
 
 
+def test_a_key_of_evenstep_in_the_wrong_block_is_not_taken_for_one_of_theirs() -> None:
+    with pytest.raises(ConfigError, match=r"grpo.shuffle is not a known key of grpo; it is a key of data; "):
+        load_settings(None, ["grpo.shuffle=true"])
+
+
 def test_off_is_written_as_there() -> None:
     overrides = ["validation.every_steps=0", "checkpointing.every_steps=0", "grpo.max_num_epochs=null"]
     settings = load_settings(None, overrides)

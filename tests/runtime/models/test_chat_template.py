@@ -51,6 +51,14 @@ def test_messages_that_a_template_refuses_are_a_data_failure_of_their_prompt(tmp
         strict.prompt_text(HELLO)
 
 
+def test_a_template_that_fails_in_any_way_and_a_text_that_is_none_are_data_failures(tmp_path: Path) -> None:
+    dividing = codec(tmp_path, "{% for m in messages %}{{ 1 // (m.content | length - 5) }}{% endfor %}")
+    with pytest.raises(DataFailure, match=r"does not render the messages .*'hello'.*ZeroDivisionError"):
+        dividing.prompt_text(HELLO)
+    with pytest.raises(DataFailure, match=r"is no valid text .*surrogates not allowed"):
+        codec(tmp_path).encode_prompt("\ud800")
+
+
 def test_messages_need_a_template() -> None:
     without = make_codec(character_tokenizer(), DataConfig())
     with pytest.raises(TaskError, match=r"has no chat template, and a task gives messages; .*Jinja file"):

@@ -93,6 +93,22 @@ def test_a_glob_a_list_and_a_folder_have_the_rows_of_their_files_in_order(tmp_pa
         load(tmp_path, split="dev")
 
 
+def test_files_that_are_named_one_by_one_are_all_taken(tmp_path: Path) -> None:
+    names = ["gsm_train.jsonl", "math.jsonl", "test.jsonl"]
+    for part, name in enumerate(names):
+        datasets.Dataset.from_list(ROWS[part * 10 : part * 10 + 10]).to_json(tmp_path / name)
+    train, math, test = (str(tmp_path / name) for name in names)
+    assert prompts(load([train, math])) == [row["prompt"] for row in ROWS[:20]]
+    with pytest.raises(
+        TaskError, match=r"math.jsonl: no file's name has the split 'test'.*name the files of the split"
+    ):
+        load([math, test], split="test")
+    config = DataConfig.model_validate({"task": {"name": "dataset", "path": str(tmp_path)}, "validation_size": 0})
+    assert say_split(config.task, config).startswith(  # type: ignore[arg-type]
+        f"training on 10 of the 10 lines of {tmp_path} without 2 files of other splits, such as {math}"
+    )
+
+
 def test_a_saved_dataset_with_splits_is_read_by_split(tmp_path: Path) -> None:
     made = datasets.DatasetDict(first=datasets.Dataset.from_list(ROWS[:5]), second=datasets.Dataset.from_list(ROWS[5:]))
     made.save_to_disk(tmp_path / "saved")
@@ -133,6 +149,46 @@ def test_messages_are_chats_without_the_nulls_that_arrow_adds(tmp_path: Path) ->
     assert task.prompt(1) == "system: Be brief.\n\nuser: 2 + 2?"
     assert task.reference(0) == "4"
     assert task.case(0, said("4"))[1]["prompt"] == [user]
+
+
+@pytest.mark.parametrize("name", ["mixed.jsonl", "mixed.json", "mixed.parquet"])
+def test_rows_with_a_prompt_mix_with_rows_with_messages_in_any_format(tmp_path: Path, name: str) -> None:
+    rows: list[dict[str, Any]] = [
+        {"prompt": "a", "answer": "1"},
+        {"messages": [{"role": "user", "content": "b"}], "answer": "2"},
+    ]
+    if name.endswith(".jsonl"):
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    elif name.endswith(".json"):
+        (tmp_path / name).write_text(json.dumps(rows))
+    else:
+        datasets.Dataset.from_list([{"prompt": None, "messages": None, **row} for row in rows]).to_parquet(
+            tmp_path / name
+        )
+    task = load(tmp_path / name)
+    assert [task.opening(index) for index in (0, 1)] == ["a", Chat(({"role": "user", "content": "b"},), ())]
+
+
+USER = '[{"role": "user", "content": "a"}]'
+DEEP = "[" * 100_000 + "]" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (f'{{"prompt": "a", "answer": {"1" * 5000}}}', r"a.jsonl:2: is not JSON .*limit"),
+        (f'{{"prompt": "a", "answer": {DEEP}}}', r"a.jsonl:2: is not JSON .*recursion"),
+        (f'{{"messages": {USER}, "answer": "", "tools": [{{"name": "\\ud800"}}]}}', r"a.jsonl:2: tool 0 has a text"),
+        ('{"messages": [{"role": "user", "content": "a", "name": "\\ud800"}], "answer": ""}', r"a.jsonl:2: message 0"),
+    ],
+    ids=["digits", "nesting", "tool", "name"],
+)
+def test_a_line_that_no_parser_or_tokenizer_reads_is_told_with_its_number(
+    tmp_path: Path, line: str, message: str
+) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps(ROWS[0]) + "\n" + line + "\n")
+    with pytest.raises(TaskError, match=message):
+        load(tmp_path / "a.jsonl")
 
 
 def test_columns_are_named_even_inside_objects(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Data that is indexed in processes instead of parsed by each process: the same items, found again without reading."""
 
 import asyncio
+import errno
 import json
 import os
 from pathlib import Path
@@ -93,6 +94,82 @@ def test_a_changed_file_is_read_again_and_is_other_data(tmp_path: Path) -> None:
     with pytest.raises(TaskError, match=r"the data has changed since the run began"):
         refuse_changed_data(training(path, validation_size=0), began.prompts)
     assert len(list((tmp_path / "cache/evenstep/data").iterdir())) == 2  # the older index of the file is gone
+
+
+def test_data_that_datasets_would_hold_in_memory_has_an_index_for_each_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hf")
+    monkeypatch.setattr(datasets.config, "IN_MEMORY_MAX_SIZE", 1 << 30)
+    for name, answer in (("a", "1"), ("b", "2")):
+        rows = [{"prompt": f"{name}{number}", "answer": answer} for number in range(ROWS)]
+        datasets.Dataset.from_list(rows).save_to_disk(tmp_path / name)
+        task = {"name": "dataset", "path": str(tmp_path / name)}
+        loaded = load_task(settings_of(tmp_path, task=task, validation_size=0).data, "training")
+        assert (loaded.prompt(0), loaded.reference(0)) == (f"{name}0", answer)
+    assert len(list((tmp_path / "cache/evenstep/data").iterdir())) == 2
+
+
+def test_configurations_with_other_columns_keep_each_other_s_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = lines(tmp_path / "a.jsonl")
+    settings = [settings_of(path), settings_of(path, prompt_template="Q: {prompt}")]
+    for each in settings:
+        load_task(each.data, "training")
+    monkeypatch.setattr(index, "scan_in_processes", None)
+    for each in settings:
+        assert load_task(each.data, "training").num_prompts > 0
+
+
+@pytest.mark.parametrize("name", ["index.json", "digests.npy", "starts-0.npy"])
+@pytest.mark.parametrize("damage", [Path.unlink, lambda file: file.write_bytes(b"")], ids=["gone", "empty"])
+def test_an_index_that_is_not_whole_is_built_again(tmp_path: Path, name: str, damage: Any) -> None:
+    path = lines(tmp_path / "a.jsonl")
+    expected = items(training(path))
+    [folder] = (tmp_path / "cache/evenstep/data").iterdir()
+    damage(folder / name)
+    assert items(training(path)) == expected
+    assert [each.name for each in (tmp_path / "cache/evenstep/data").iterdir()] == [folder.name]
+    assert (folder / name).stat().st_size > 0
+
+
+def test_of_two_builds_at_once_the_later_one_takes_the_index_of_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, scan = lines(tmp_path / "a.jsonl"), scanning.scan_in_processes
+    made: list[int] = []
+
+    def slow(*given: Any) -> list[bytes]:
+        monkeypatch.setattr(index, "scan_in_processes", scan)
+        training(path)  # another process builds it meanwhile
+        made.extend(folder.stat().st_ino for folder in (tmp_path / "cache/evenstep/data").glob("*/index.json"))
+        return scan(*given)
+
+    monkeypatch.setattr(index, "scan_in_processes", slow)
+    assert training(path).num_prompts > 0
+    assert made == [file.stat().st_ino for file in (tmp_path / "cache/evenstep/data").glob("*/index.json")]
+
+
+def test_an_index_that_vanishes_as_soon_as_it_is_built_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index._Index, "_put", lambda self, aside: None)
+    with pytest.raises(TaskError, match=r"the index of .*a.jsonl was removed or damaged.*2 times.*XDG_CACHE_HOME"):
+        training(lines(tmp_path / "a.jsonl"))
+
+
+def test_a_full_disk_is_told_before_a_process_dies_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int, start: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    path = lines(tmp_path / "a.jsonl")
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "posix_fallocate", full)
+        with pytest.raises(TaskError, match=r"cannot be written to .*No space left.*XDG_CACHE_HOME"):
+            training(path)
+    monkeypatch.setattr(scanning, "PROGRAM", "import os; os.kill(os.getpid(), 7)")
+    with pytest.raises(TaskError, match=r"exit code -7; the disk of .* may be full: .*XDG_CACHE_HOME"):
+        training(path)
 
 
 def test_a_checkpoint_from_before_data_was_indexed_still_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
