@@ -17,6 +17,7 @@ from runtime.files import FileNotWritten, Json
 from runtime.naming import Names, start_actor, trainer_resources
 from runtime.output.shared_output import SharedOutput
 from runtime.settings import Settings
+from runtime.tasks.data import read_chat_template
 from runtime.training.step_metrics import StepMetrics
 from runtime.transport.answers import Published, Row
 from runtime.transport.collective.meeting import MeetingPoint
@@ -30,6 +31,8 @@ class TrainerGroup:
         self, settings: Settings, names: Names, model_directory: Path, plane: DataPlane, origin: Origin
     ) -> None:
         self._origin = origin
+        self._chat_template = read_chat_template(settings.data)
+        """As it is now: the file may be changed during the run."""
         self._ranks: list[ActorHandle[Any]] = [
             start_actor(
                 TrainerRank,
@@ -98,7 +101,7 @@ class TrainerGroup:
 
         Raises ModelNotSaved if it can't be written; an older model there is unchanged then.
         """
-        path: Path = (await self._all("save_model", directory))[0]
+        path: Path = (await self._all("save_model", directory, self._chat_template))[0]
         return path
 
     async def resume(self, checkpoint: Path) -> Sequence[tuple[int, Row]]:

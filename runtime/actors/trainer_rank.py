@@ -114,9 +114,9 @@ class TrainerRank:
         with checkpoint.saving(staged.parent, staged):
             self._trainer.save(staged / checkpoint.TRAINER)
 
-    def save_model(self, directory: Path) -> Path:
+    def save_model(self, directory: Path, chat_template: str | None) -> Path:
         """Every rank: the policy as a Hugging Face directory, which the first rank writes. Returns its path."""
-        return self._trainer.save_model(directory)
+        return self._trainer.save_model(directory, chat_template)
 
     def commit(self, staged: Path, control: Json, rows: Sequence[tuple[int, Row]], origin: Origin, keep: int) -> Path:
         """First rank: complete the checkpoint with the core's snapshot and groups' data. Raises FileNotWritten."""

@@ -13,6 +13,8 @@ from runtime.models.weights import mismatch, model_without_memory
 from runtime.output.card import write_card
 from runtime.output.directory import FINAL_MODEL, initial_model_of
 from runtime.settings import Settings
+from runtime.tasks.base import TaskError
+from runtime.tasks.data import read_chat_template
 
 
 def export_model(output: Path, checkpoint: Path, settings: Settings, target: Path, max_shard_size: str | None) -> Path:
@@ -27,7 +29,7 @@ def export_model(output: Path, checkpoint: Path, settings: Settings, target: Pat
 
     Raises:
         CheckpointRefused: Its weights do not match their checksums.
-        ModelDirectoryProblem: The model that the run started from is gone, or is another one.
+        ModelDirectoryProblem: The model that the run started from, or `data.chat_template`, is gone or another one.
         ModelNotSaved: The disk does not allow it.
         UnsupportedModel: transformers does not know that model.
         FileNotWritten: Only the card is missing.
@@ -42,9 +44,27 @@ def export_model(output: Path, checkpoint: Path, settings: Settings, target: Pat
         raise ModelDirectoryProblem(
             f"{source} is not the model that {checkpoint} was trained from ({reason}); put that model back there"
         )
-    save_model_directory(target, source=source, model=model, weights=weights, max_shard_size=max_shard_size)
+    save_model_directory(
+        target,
+        source=source,
+        model=model,
+        weights=weights,
+        max_shard_size=max_shard_size,
+        chat_template=None if source == output / FINAL_MODEL else _chat_template(settings),
+    )
     write_card(target, output, settings, step_of(checkpoint))
     return target
+
+
+def _chat_template(settings: Settings) -> str | None:
+    """What the run was trained with, if its last model is not there to have it. Raises ModelDirectoryProblem."""
+    try:
+        return read_chat_template(settings.data)
+    except TaskError as error:
+        raise ModelDirectoryProblem(
+            f"{error}. Put the file back, or, if its path is relative, run the command in the directory in which the "
+            "run was started"
+        ) from error
 
 
 def _base_of(output: Path, settings: Settings) -> Path:

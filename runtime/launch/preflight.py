@@ -33,7 +33,7 @@ from runtime.launch.machine import Machine, this_machine
 from runtime.metrics.writers import METRICS_FILE, SAMPLES_FILE
 from runtime.models.directory import SMOLLM2 as SMOLLM2_SIZE
 from runtime.models.directory import TINY as TINY_SIZE
-from runtime.models.directory import ModelDirectoryProblem, ModelSize, inspect_model
+from runtime.models.directory import ModelDirectoryProblem, ModelSize, has_chat_template, inspect_model
 from runtime.output.directory import CONFIG, MODEL, RUN, resume_problems, start_problems
 from runtime.settings import (
     SMOLLM2,
@@ -102,6 +102,7 @@ def preflight(
     problems = data_problems(settings.data, size, tell)
     problems += set_problems([each for each in settings.sets if each.data != settings.data], size, tell)
     problems += output_problems(output, resume=resume)
+    problems += template_problems(settings)
     model = TINY_SIZE
     try:
         model = {TINY: TINY_SIZE, SMOLLM2: SMOLLM2_SIZE}.get(name) or inspect_model(Path(name))
@@ -126,6 +127,22 @@ def data_problems(data: DataConfig, size: PoolSize = _ALONE, tell: Tell = lambda
     if isinstance(data.task, RowsTaskConfig):
         tell(say_split(data.task, data))
     return _problems_of_code(data, trials, size, tell)
+
+
+def template_problems(settings: Settings) -> Iterator[str]:
+    """`data.chat` without a chat template. Messages without `data.chat` are looked at where prompts are counted."""
+    name = settings.policy.model_name
+    if not settings.data.chat or settings.data.chat_template is not None or name == SMOLLM2:
+        return
+    try:
+        has_one = name != TINY and has_chat_template(Path(name))
+    except ModelDirectoryProblem:  # inspecting the model reports it
+        return
+    if not has_one:
+        yield (
+            f"data.chat is true, and the model {name!r} (policy.model_name) has no chat template; use an "
+            "instruction-tuned model, name a Jinja file in data.chat_template, or set data.chat to false"
+        )
 
 
 def set_problems(sets: Sequence[EvaluationSet], size: PoolSize = _ALONE, tell: Tell = lambda text: None) -> list[str]:

@@ -15,7 +15,7 @@ from fsm.config.setup import NO_LIMIT_OF_EPOCHS
 from runtime.control.messages import Progress
 from runtime.evaluation.sets import EvaluationSet
 from runtime.launch.preflight import Findings
-from runtime.models.text import TextCodec, make_codec
+from runtime.models.text import TextCodec, make_codec, why_empty
 from runtime.settings import Settings
 from runtime.tasks.base import DataFailure, Task, TaskError
 from runtime.tasks.data import load_task
@@ -91,7 +91,10 @@ def long_held_out(
 def _try_first_prompt(task: EnvironmentTask, codec: TextCodec, settings: Settings) -> Findings:
     """An environment's prompts are drawn, so the first stands for all. Raises TaskError without a chat template."""
     prompt, limit = task.first_prompt(), settings.generation.max_prompt_tokens
-    tokens = len(codec.encode_prompt(prompt))
+    try:
+        tokens = len(codec.encode_prompt(prompt))
+    except DataFailure as error:
+        raise TaskError(f"{task.where(0)}: {error}") from error
     codec.encode_turn("another turn", in_chat=codec.chat or not isinstance(prompt, str))
     if tokens <= limit:
         return Findings()
@@ -115,22 +118,26 @@ def _passes(grpo: GrpoConfig, num_prompts: int) -> int:
 def _too_long(task: Task, codec: TextCodec, limit: int) -> Generator[Progress, None, list[_Long]]:
     """Too long prompts among the counted ones, the longest first; none for a task that draws its items.
 
-    Raises TaskError for messages that the chat template does not take.
+    Raises TaskError for messages that the chat template does not take, or of which it leaves nothing.
     """
     found: list[_Long] = []
     indices = _counted(task)
     for start in range(0, len(indices), _BATCH):
         batch = indices[start : start + _BATCH]
-        texts = []
+        openings, texts = [], []
         for index in batch:
             try:
                 opening = task.opening(index)
                 assert opening is not None, "an environment draws its prompts"
+                openings.append(opening)
                 texts.append(codec.prompt_text(opening))
             except DataFailure as error:
                 raise TaskError(f"{task.where(index)}: {error}") from error
-        counts = zip(batch, codec.count_tokens(texts), strict=True)
-        found += [_Long(task.where(index), tokens) for index, tokens in counts if tokens > limit]
+        for index, opening, tokens in zip(batch, openings, codec.count_tokens(texts), strict=True):
+            if not tokens:
+                raise TaskError(f"{task.where(index)}: {why_empty(opening)}")
+            if tokens > limit:
+                found.append(_Long(task.where(index), tokens))
         yield Progress("counting prompts", start + len(batch), len(indices))
     return sorted(found, key=lambda long: -long.tokens)
 

@@ -195,6 +195,11 @@ def _chat_template(directory: Path) -> bytes:
     return _whole(directory / "chat_template.jinja") or json.dumps(template).encode("ascii")
 
 
+def has_chat_template(directory: Path) -> bool:
+    """Whether the tokenizer that is saved there has one. Raises ModelDirectoryProblem."""
+    return _chat_template(directory) != b"null" or any(directory.glob("additional_chat_templates/*.jinja"))
+
+
 def _header_and_ends(path: Path) -> bytes:
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")

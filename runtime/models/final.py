@@ -38,6 +38,7 @@ def save_model_directory(
     model: PreTrainedModel,
     weights: Mapping[str, torch.Tensor],
     max_shard_size: str | None = None,
+    chat_template: str | None = None,
 ) -> Path:
     """Write a trained policy as a model directory, replacing the contents of `target`. Returns `target`.
 
@@ -47,6 +48,7 @@ def save_model_directory(
     model: for the names of its weights alone; it may be sharded.
     weights: all `named_weights`, whole and on the CPU.
     max_shard_size: of a file of weights, such as "5GB"; None: transformers' default, 50 GB.
+    chat_template: the Jinja that the policy was trained with, in place of the source's; None: that one.
     Raises ModelNotSaved if the disk or the source does not allow it; `target` then has its old contents.
     """
     aside, before = target.with_name(f".{target.name}.tmp"), target.with_name(f".{target.name}.old")
@@ -55,6 +57,8 @@ def save_model_directory(
         _recover(target, aside, before)
         aside.mkdir()
         _copy_other_files(source, aside)
+        if chat_template is not None:
+            _replace_chat_template(aside, chat_template)
         _write_weights(_in_types_of(source, as_in_files(model, weights)), aside, max_shard_size or _SHARD)
         sync_tree(aside)
         if target.exists():
@@ -96,6 +100,17 @@ def _copy_other_files(source: Path, target: Path) -> None:
                 copy = target / path.relative_to(source)
                 copy.parent.mkdir(exist_ok=True)
                 shutil.copyfile(path, copy)
+
+
+def _replace_chat_template(directory: Path, template: str) -> None:
+    """As a tokenizer's `save_pretrained` writes it. Named templates go: transformers takes `tool_use` before others."""
+    shutil.rmtree(directory / "additional_chat_templates", ignore_errors=True)
+    (directory / "chat_template.json").unlink(missing_ok=True)
+    (directory / "chat_template.jinja").write_text(template, encoding="utf-8")
+    path = directory / "tokenizer_config.json"
+    known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    if known.pop("chat_template", None) is not None:
+        path.write_text(json.dumps(known, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _write_weights(weights: Mapping[str, torch.Tensor], directory: Path, max_shard_size: str) -> None:

@@ -10,10 +10,10 @@ import numpy.typing as npt
 from jinja2 import TemplateSyntaxError
 from transformers import PreTrainedTokenizerBase
 
-from runtime.files import why_not_plain
 from runtime.models.directory import end_tokens
 from runtime.tasks.base import Chat, DataFailure, TaskError
 from runtime.tasks.config import DataConfig
+from runtime.tasks.data import read_chat_template
 
 _ANSWER, _QUESTION = "evenstep-answer", "evenstep-question"
 """Texts that no template contains."""
@@ -33,8 +33,11 @@ class TextCodec:
     chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     def encode_prompt(self, prompt: str | Chat) -> npt.NDArray[np.int32]:
-        """Token ids (P,) of `prompt_text`. Raises as that does."""
-        return self._encode(self.prompt_text(prompt))
+        """Token ids (P,) of `prompt_text`. Raises as that does, and DataFailure if there is none."""
+        ids = self._encode(self.prompt_text(prompt))
+        if not len(ids):
+            raise DataFailure(why_empty(prompt))
+        return ids
 
     def prompt_text(self, prompt: str | Chat) -> str:
         """A task's prompt inside the template and the chat template.
@@ -117,9 +120,9 @@ class TextCodec:
     ) -> str:
         if self.chat_template is None and self.tokenizer.chat_template is None:
             raise TaskError(
-                f"the tokenizer {self.tokenizer.name_or_path!r} has no chat template, and a task gives messages; use "
-                "an instruction-tuned model, name a Jinja file in data.chat_template (with data.chat: true), or use a "
-                "task that gives texts"
+                f"the tokenizer of the model {self.tokenizer.name_or_path!r} has no chat template, and a task gives "
+                "messages; use an instruction-tuned model, name a Jinja file in data.chat_template (with data.chat: "
+                "true), or use a task that gives texts"
             )
         return str(
             self.tokenizer.apply_chat_template(
@@ -133,12 +136,21 @@ class TextCodec:
         )
 
 
+def why_empty(prompt: str | Chat) -> str:
+    """Why a prompt cannot be sampled from that has no token once it is rendered."""
+    given = prompt if isinstance(prompt, str) else [dict(message) for message in prompt.messages]
+    return (
+        f"its prompt has 0 tokens: {given!r:.200} is rendered as an empty text; correct the row, or the chat template, "
+        "which may leave out messages whose role or keys it does not know"
+    )
+
+
 def make_codec(tokenizer: PreTrainedTokenizerBase, data: DataConfig) -> TextCodec:
     """The codec of the `data:` block. Raises TaskError if it needs a chat template and there is none."""
-    template = None if data.chat_template is None else _template_in(data.chat_template)
+    template = read_chat_template(data)
     if data.chat and template is None and tokenizer.chat_template is None:
         raise TaskError(
-            f"data.chat is true and the tokenizer {tokenizer.name_or_path!r} has no chat template; use an "
+            f"data.chat is true and the tokenizer of the model {tokenizer.name_or_path!r} has no chat template; use an "
             "instruction-tuned model, name a Jinja file in data.chat_template, or set data.chat to false"
         )
     codec = TextCodec(
@@ -152,16 +164,6 @@ def make_codec(tokenizer: PreTrainedTokenizerBase, data: DataConfig) -> TextCode
                 line = error.__cause__.lineno
                 raise TaskError(f"{data.chat_template}:{line}: is not Jinja: {error.__cause__.message}") from error
     return codec
-
-
-def _template_in(file: Path) -> str:
-    """The text of a file. Raises TaskError."""
-    if problem := why_not_plain(file):
-        raise TaskError(f"data.chat_template {file}: {problem}; name a plain file")
-    try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise TaskError(f"data.chat_template {file}: cannot be read: {error}; correct the path") from error
 
 
 def model_stop_tokens(tokenizer: PreTrainedTokenizerBase, directory: Path | None) -> tuple[int, ...]:

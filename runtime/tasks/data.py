@@ -9,7 +9,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from runtime.tasks.base import JudgedTask, OwnTask
+from runtime.files import why_not_plain
+from runtime.tasks.base import JudgedTask, OwnTask, TaskError
 from runtime.tasks.config import CustomTaskConfig, DataConfig, ReasoningGymTaskConfig, RowsTaskConfig
 from runtime.tasks.embedded import CharacterTask
 from runtime.tasks.environments.task import EnvironmentTask
@@ -45,6 +46,19 @@ def prepare_data(data: DataConfig, tell: RowsRead) -> None:
     """Read large data for the first time on this machine, so that no process has to later. Raises TaskError."""
     if isinstance(data.task, RowsTaskConfig):
         split_rows(data.task, data, tell)
+
+
+def read_chat_template(data: DataConfig) -> str | None:
+    """The text of `data.chat_template`; None for the tokenizer's own. Raises TaskError."""
+    file = data.chat_template
+    if file is None:
+        return None
+    if problem := why_not_plain(file):
+        raise TaskError(f"data.chat_template {file}: {problem}; name a plain file")
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TaskError(f"data.chat_template {file}: cannot be read: {error}; correct the path") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -193,7 +193,7 @@ class StepTrainer:
         """Write model, optimizer, version and random state (`state.save_state`). Every rank must call it."""
         save_state(directory, model=self.model, optimizer=self.optimizer, version=self.version, ranks=self.ranks)
 
-    def save_model(self, target: Path) -> Path:
+    def save_model(self, target: Path, chat_template: str | None = None) -> Path:
         """Write the policy as a Hugging Face directory (`final.save_model_directory`) and return `target`.
 
         A collective: every rank must call it. Rank 0 writes, and raises ModelNotSaved.
@@ -202,7 +202,7 @@ class StepTrainer:
         weights = gathered(dict(named_weights(self.model)), keep=writer)
         if writer:
             source = Path(self.policy_config.model_name)
-            save_model_directory(target, source=source, model=self.model, weights=weights)
+            save_model_directory(target, source=source, model=self.model, weights=weights, chat_template=chat_template)
         return target
 
     def load(self, directory: Path) -> None:

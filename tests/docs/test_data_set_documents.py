@@ -6,11 +6,16 @@ import shutil
 from pathlib import Path
 
 import pytest
+from transformers import AutoTokenizer
+from typer.testing import CliRunner
 
+from runtime.cli.app import app
 from runtime.control.messages import Message, Notice
+from runtime.launch.model import check_stops
+from runtime.launch.preflight import Findings
 from runtime.launch.prompt_lengths import count_prompts
 from runtime.launch.run import check_run, run_training
-from runtime.models.text import make_codec
+from runtime.models.text import make_codec, model_stop_tokens
 from runtime.models.tiny import character_tokenizer
 from runtime.settings import load_settings
 from runtime.tasks.base import JudgedTask
@@ -48,6 +53,7 @@ def test_the_example_passes_the_checks_of_a_run_and_its_prompts_are_rendered_and
     assert isinstance(task, JudgedTask)
     shown = make_codec(tokenizer, settings.data).prompt_text(task.opening(0))
     assert shown == f"system: reply with a number\nuser: {task.prompt(0).rpartition('user: ')[2]}\nassistant: brief"
+    assert check_stops(settings, tokenizer, model_stop_tokens(tokenizer, None)) == Findings()
     rate = task.judge.open()
     assert rate(*task.case(0, said(str(task.reference(0))))).correct
     assert task.case(0, said("1"))[1]["solution"]["source"] == "made up"
@@ -59,6 +65,15 @@ def test_the_example_trains_as_printed(folder: Path) -> None:
     result = run_training(settings, folder / "run", resume=None, listener=told.append)
     assert result.outcome.status == "completed", result.outcome.error
     assert len(result.outcome.closed) == settings.grpo.max_num_steps
+    assert result.outcome.model is not None
+    kept = AutoTokenizer.from_pretrained(result.outcome.model)
+    task = load_task(settings.data, "training")
+    trained = make_codec(character_tokenizer(), settings.data)
+    alone = make_codec(kept, settings.data.model_copy(update={"chat_template": None}))
+    assert alone.prompt_text(task.opening(0)) == trained.prompt_text(task.opening(0))
+    exported = CliRunner().invoke(app, ["export", "model", str(folder / "run"), "-o", str(folder / "exported")])
+    assert exported.exit_code == 0, exported.output
+    assert AutoTokenizer.from_pretrained(folder / "exported").chat_template == kept.chat_template
     assert any(isinstance(message, Notice) and "rows of sums.parquet" in message.text for message in told)
 
 

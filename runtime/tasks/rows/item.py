@@ -111,13 +111,34 @@ def _messages(value: Any, name: str, where: str) -> list[dict[str, Any]]:
         raise TaskError(f"{where}: {name!r} is {_shown(value)}; give it as a text, or as a list of chat messages")
     messages = []
     for number, message in enumerate(value):
-        role = message.get("role") if isinstance(message, dict) else None
-        if not isinstance(role, str) or not role or (message.get("content") is None and len(_whole(message)) < 2):
+        whole = _whole(message)
+        if problem := _why_no_message(whole):
             raise TaskError(
-                f"{where}: message {number} of {name!r} is {_shown(message)}; write an object with role and content"
+                f"{where}: message {number} of {name!r} is {_shown(whole)}: {problem}; write an object with role and "
+                "content, a text that is not empty or a list of content parts; it may be null beside tool_calls"
             )
-        messages.append({**_whole(message), **({"content": message["content"]} if "content" in message else {})})
+        messages.append({**whole, **({"content": message["content"]} if "content" in message else {})})
     return messages
+
+
+def _why_no_message(message: Any) -> str | None:
+    """What is wrong with the shape of a chat message, which has no null keys; None if templates take it."""
+    if not isinstance(message, dict):
+        return "it is no object"
+    role, content = message.get("role"), message.get("content")
+    if not isinstance(role, str) or not role:
+        return "its role is no text" if role else "it has no role"
+    if message.get("tool_calls") and not content:
+        return None
+    if content is None:
+        return "it has no content"
+    if not isinstance(content, str | list):
+        return "its content is neither a text nor a list"
+    if not content:
+        return "its content is empty"
+    if isinstance(content, list) and not all(isinstance(part, dict) and part.get("type") for part in content):
+        return "a part of its content is no object with a type"
+    return None
 
 
 def _tools(row: Row, columns: RowColumns, where: str) -> tuple[Mapping[str, Any], ...]:

@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path, PurePath
 from typing import Literal
 
@@ -25,6 +26,8 @@ _SUFFIXES: dict[str, Format] = {
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 _SPLITS = ("train", "training", "validation", "valid", "val", "dev", "test", "eval")
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+_SIMILAR = 0.7
+"""difflib's likeness of two names from which on one is taken for the other misspelt."""
 _NAMED = 5
 """How many files a message lists."""
 
@@ -108,9 +111,14 @@ def _begins_with_an_object(file: Path) -> bool:
 
 
 def _is_hub_name(path: str) -> bool:
-    """Not a path that does not exist: a name has one slash at most, no suffix, and its owner is no folder here."""
-    owner = PurePath(path).parts[0]
-    return bool(_HUB_NAME.fullmatch(path)) and PurePath(path).suffix not in _SUFFIXES and not Path(owner).exists()
+    """Not a path that does not exist: a name has one slash at most, no file's suffix, and its owner is no folder here.
+
+    A version, as in `owner/name-v1.5`, is no suffix, while a misspelt one, as in `owner/name.parqet`, is.
+    """
+    suffix, owner = PurePath(path).suffix.lower(), PurePath(path).parts[0]
+    misspelt = get_close_matches(suffix, [*_SUFFIXES, *_COMPRESSED], cutoff=_SIMILAR)
+    is_file = bool(misspelt) or ("/" not in path and suffix[1:].isalpha())
+    return bool(_HUB_NAME.fullmatch(path)) and not is_file and not Path(owner).exists()
 
 
 def _saved(folder: Path, split: str | None, key: str) -> Path:
@@ -158,8 +166,18 @@ def _plain(file: Path, key: str) -> Path:
     if problem := why_not_plain(file):
         raise TaskError(f"{file}: {problem}; {key} must name a plain file")
     if not file.exists():
-        raise TaskError(f"{file}: does not exist; correct {key}")
+        raise TaskError(f"{file}: does not exist{_nearest(file)}; correct {key}")
     return file
+
+
+def _nearest(file: Path) -> str:
+    """The file in the same folder whose name is most like this one's, as a question; empty if none begins like it."""
+    names = [path.name for path in file.parent.glob("*") if path.is_file()]
+    stem = file.name.partition(".")[0]
+    alike = [name for name in names if get_close_matches(name.partition(".")[0], [stem], cutoff=_SIMILAR)]
+    return "".join(
+        f"; did you mean {file.with_name(name)}?" for name in get_close_matches(file.name, alike, 1, cutoff=0)
+    )
 
 
 def _of_split(places: dict[Path, str], split: str | None, name: str, key: str) -> list[Path]:

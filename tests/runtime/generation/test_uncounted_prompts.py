@@ -40,3 +40,11 @@ def test_one_that_the_chat_template_refuses_is_a_data_failure_too(tmp_path: Path
     error = refused(tmp_path / "a.jsonl", line, "data.chat=true", f"data.chat_template={template}")
     assert error.startswith(f"prompt 1, {tmp_path / 'a.jsonl'}:2: the chat template does not render")
     assert "users only" in error
+
+
+def test_one_of_which_the_chat_template_leaves_nothing_is_a_data_failure_too(tmp_path: Path) -> None:
+    template = tmp_path / "users.jinja"
+    template.write_text("{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}")
+    line = json.dumps({"messages": [{"role": "human", "content": "hm"}], "answer": ""})
+    error = refused(tmp_path / "a.jsonl", line, "data.chat=true", f"data.chat_template={template}")
+    assert error.startswith(f"prompt 1, {tmp_path / 'a.jsonl'}:2: its prompt has 0 tokens: ")

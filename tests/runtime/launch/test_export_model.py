@@ -81,6 +81,21 @@ def test_any_checkpoint_becomes_a_model_with_the_source_s_tokenizer_and_types(
     torch.testing.assert_close(architectures.logits_of(architectures.trainer_of(tmp_path / "newest").model), newest)
 
 
+def test_the_model_has_the_chat_template_that_the_run_was_trained_with(run: dict[str, Any], tmp_path: Path) -> None:
+    output, template = tmp_path / "run", tmp_path / "own.jinja"
+    shutil.copytree(run["output"], output)
+    config = yaml.safe_load((output / "config.yaml").read_text())
+    config["data"] |= {"chat": True, "chat_template": str(template)}
+    (output / "config.yaml").write_text(yaml.safe_dump(config))
+    gone = export(output, "-o", tmp_path / "model")
+    assert gone.exit_code == 1, gone.output
+    assert "Put the file back" in " ".join(gone.output.split())
+    template.write_text("{{ messages[0].content }}?")
+    assert export(output, "-o", tmp_path / "model").exit_code == 0
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
+    assert tokenizer.apply_chat_template([{"role": "user", "content": "hi"}], tokenize=False) == "hi?"
+
+
 def test_the_card_says_how_the_model_was_made(run: dict[str, Any], tmp_path: Path) -> None:
     assert export(run["output"], "--step", 1, "-o", tmp_path / "model").exit_code == 0
     card = ModelCard.load(tmp_path / "model" / "README.md")

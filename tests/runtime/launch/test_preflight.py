@@ -19,6 +19,7 @@ from runtime.launch.preflight import (
     memory_parts,
     output_problems,
     preflight,
+    template_problems,
 )
 from runtime.launch.run import check_run
 from runtime.models.directory import TINY, ModelDirectoryProblem, ModelSize, inspect_model
@@ -398,6 +399,17 @@ def test_all_problems_are_found_in_one_go(tmp_path: Path) -> None:
     problems = preflight(settings, tmp_path, resume=False, machine=MACHINE)
     assert len(problems) == 4
     assert all(": " in problem for problem in problems)
+
+
+def test_chat_with_a_model_that_has_no_chat_template_is_told_with_the_model(model: Path) -> None:
+    chat = "data.chat=true"
+    [problem] = template_problems(load_settings(None, [chat]))
+    assert "the model 'tiny' (policy.model_name) has no chat template" in problem
+    named = load_settings(None, [chat, f"policy.model_name={model}"])
+    [problem] = template_problems(named)
+    assert f"the model '{model}' (policy.model_name)" in problem
+    (model / "chat_template.jinja").write_text("{{ messages }}")
+    assert list(template_problems(named)) == []
 
 
 def test_the_default_run_passes_on_a_machine_with_two_cores_and_four_gigabytes(tmp_path: Path) -> None:

@@ -129,3 +129,13 @@ def test_messages_that_the_template_refuses_are_told_with_their_line(tmp_path: P
     [refusal] = counted(*JSONL, f"data.task.path={path}", *template).refusals
     assert refusal.startswith(f"{path}:1: the chat template does not render the messages")
     assert "no system message" in refusal
+
+
+def test_a_prompt_of_which_the_template_leaves_nothing_is_told_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "lenient.jinja").write_text("{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}")
+    path = tmp_path / "chats.jsonl"
+    rows = [{"messages": [{"role": role, "content": "hi"}], "answer": ""} for role in ("user", "human")]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    template = ["data.chat=true", f"data.chat_template={tmp_path / 'lenient.jinja'}"]
+    [refusal] = counted(*JSONL, f"data.task.path={path}", *template).refusals
+    assert refusal.startswith(f"{path}:2: its prompt has 0 tokens: [{{'role': 'human', 'content': 'hi'}}] is rendered")

@@ -61,7 +61,9 @@ def test_a_template_that_fails_in_any_way_and_a_text_that_is_none_are_data_failu
 
 def test_messages_need_a_template() -> None:
     without = make_codec(character_tokenizer(), DataConfig())
-    with pytest.raises(TaskError, match=r"has no chat template, and a task gives messages; .*Jinja file"):
+    with pytest.raises(
+        TaskError, match=r"of the model 'tiny' has no chat template, and a task gives messages; .*Jinja file"
+    ):
         without.prompt_text(HELLO)
 
 

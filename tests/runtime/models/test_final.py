@@ -90,6 +90,22 @@ def test_what_is_beside_the_weights_is_the_source_s_own(tmp_path: Path) -> None:
     assert AutoModelForCausalLM.from_pretrained(target).generation_config.eos_token_id == [1, 5]
 
 
+def test_the_template_that_the_policy_was_trained_with_is_its_tokenizer_s(tmp_path: Path) -> None:
+    source = save("gpt2 tied", tmp_path / "source")
+    (source / "chat_template.jinja").write_text("{{ messages[0].role }}")
+    (source / "additional_chat_templates").mkdir()
+    (source / "additional_chat_templates" / "tool_use.jinja").write_text("{{ tools }}")
+    config = json.loads((source / "tokenizer_config.json").read_text())
+    (source / "tokenizer_config.json").write_text(json.dumps({**config, "chat_template": "old"}))
+    target = trainer_of(source).save_model(tmp_path / "final", "{{ messages[0].content }}!")
+    tokenizer = AutoTokenizer.from_pretrained(target)
+    hi = [{"role": "user", "content": "hi"}]
+    assert tokenizer.apply_chat_template(hi, tokenize=False) == "hi!"
+    assert tokenizer.apply_chat_template(hi, tools=[{"type": "function"}], tokenize=False) == "hi!"
+    assert "chat_template" not in json.loads((target / "tokenizer_config.json").read_text())
+    assert (source / "chat_template.jinja").read_text() == "{{ messages[0].role }}"
+
+
 def test_many_shards_are_written_with_their_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(final, "_SHARD", "20KB")
     trainer = trainer_of(save("qwen3_moe", tmp_path / "source"))

@@ -13,6 +13,7 @@ from runtime.tasks.base import Chat, JudgedTask, TaskError
 from runtime.tasks.config import DataConfig
 from runtime.tasks.data import load_task
 from runtime.tasks.files import say_split
+from runtime.tasks.rows.source import find_source
 from runtime.tasks.split import Split, is_held_out
 from tests.runtime.bookkeeping import said
 
@@ -227,6 +228,45 @@ def test_a_wrong_row_is_told_with_file_row_column_and_remedy(
         load(tmp_path / "rows.parquet", **task)
 
 
+CALL = {"type": "function", "function": {"name": "add", "arguments": {"a": 2}}}
+
+
+@pytest.mark.parametrize(
+    ("message", "problem"),
+    [
+        ({"role": "user", "contents": "2 + 2?"}, "it has no content"),
+        ({"role": "user", "content": None, "name": "Ada"}, "it has no content"),
+        ({"role": "user", "content": ""}, "its content is empty"),
+        ({"role": "user", "content": []}, "its content is empty"),
+        ({"role": "user", "content": 4}, "its content is neither a text nor a list"),
+        ({"role": "user", "content": ["2 + 2?"]}, "a part of its content is no object with a type"),
+        ({"role": "assistant", "content": None, "tool_calls": []}, "it has no content"),
+        ({"from": "human", "value": "2 + 2?"}, "it has no role"),
+        ({"role": 3, "content": "2 + 2?"}, "its role is no text"),
+        ("2 + 2?", "it is no object"),
+    ],
+)  # fmt: skip
+def test_a_message_of_no_known_shape_is_refused_with_its_line_and_number(
+    tmp_path: Path, message: Any, problem: str
+) -> None:
+    good = {"role": "user", "content": "hi"}
+    rows = [{"messages": [good], "answer": "a"}, {"messages": [message], "answer": "b"}]
+    (tmp_path / "chats.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(TaskError, match=rf"chats.jsonl:2: message 0 of 'messages' is .*: {problem}; write an object"):
+        load(tmp_path / "chats.jsonl")
+
+
+def test_parts_of_a_content_and_calls_of_tools_without_one_are_taken_as_they_are(tmp_path: Path) -> None:
+    messages = [
+        {"role": "user", "content": [{"type": "text", "text": "2 + 2?"}]},
+        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        {"role": "assistant", "tool_calls": [CALL]},
+        {"role": "tool", "content": "4"},
+    ]
+    (tmp_path / "chats.jsonl").write_text(json.dumps({"messages": messages, "answer": "4"}) + "\n")
+    assert load(tmp_path / "chats.jsonl").opening(0) == Chat(tuple(messages))
+
+
 def test_an_assistant_s_last_message_is_cut_on_request_and_may_be_the_answer(tmp_path: Path) -> None:
     datasets.Dataset.from_list([{"messages": ASSISTANT}]).to_parquet(tmp_path / "sft.parquet")
     task = load(tmp_path / "sft.parquet", cut_answers=True, columns={"answer": None})
@@ -276,6 +316,27 @@ def test_a_dataset_of_the_hub_that_cannot_be_reached_is_refused_with_what_to_do(
         TaskError, match=r"'someone/some_set' is no file or folder here.*save_to_disk\('DIR'\).*copy DIR"
     ):
         load("someone/some_set")
+
+
+@pytest.mark.parametrize("missing", ["verl.parqet", "verl.parquet.gzz", "data/verl", "data/vrl.parquet"])
+def test_a_misspelt_file_is_refused_at_once_with_the_nearest_name(
+    missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    written(tmp_path, "verl.parquet")
+    written(tmp_path / "data", "verl.parquet")
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: pytest.fail("the hub was asked"))
+    nearest = Path(missing).with_name("verl.parquet")
+    with pytest.raises(
+        TaskError, match=rf"^{missing}: does not exist; did you mean {nearest}\?; correct data.task.path"
+    ):
+        load(missing)
+
+
+@pytest.mark.parametrize("name", ["gsm8k", "someone/set-v1.5", "wikipedia/20220301.en"])
+def test_a_version_in_a_name_of_the_hub_is_no_file_s_suffix(name: str) -> None:
+    assert find_source(name, None, None, "data.task.path").format == "hub"
 
 
 def test_the_first_rows_are_taken_and_what_is_held_out_is_said(tmp_path: Path) -> None:
