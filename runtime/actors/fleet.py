@@ -5,11 +5,12 @@ worker on the same seat, and the dead worker's attempts are reported once, as Wo
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import ray
@@ -81,11 +82,11 @@ class Fleet:
         reward_workers: Sequence[ActorHandle[Any]],
         held_out: HeldOut,
         first_prompt: int,
-        began_with: str | None = None,
+        began_with: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._settings = settings
         self._names = names
-        self._arguments = (settings, model_directory, plane, list(reward_workers), first_prompt, began_with)
+        self._arguments = (settings, model_directory, plane, list(reward_workers), first_prompt, dict(began_with))
         self._held_out = held_out
         self.on_death: Callable[[str, str], None] = lambda name, reason: None
         """Called with the name of a worker that died and the reason."""

@@ -8,12 +8,13 @@ Produces: answers, as groups end.
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from itertools import count, cycle
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ray.actor import ActorHandle
@@ -92,9 +93,9 @@ class GenerationWorker:
         plane: DataPlane,
         reward_workers: Sequence[ActorHandle[Any]],
         first_prompt: int,
-        began_with: str | None = None,
+        began_with: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """began_with: `Origin.prompts`; data that has changed by the time that this worker restarts is refused."""
+        """began_with: `Start.began_with`; data that has changed by the time that this worker restarts is refused."""
         self._name = name
         self._settings = settings
         self._model_directory = model_directory

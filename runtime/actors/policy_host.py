@@ -16,7 +16,7 @@ from transformers import AutoTokenizer
 
 from fsm.errors import InvariantBroken
 from fsm.events import FailureKind
-from runtime.checkpoints.origin import refuse_changed_data
+from runtime.checkpoints.origin import refuse_changed_data, refuse_changed_set
 from runtime.evaluation.config import TRAINING
 from runtime.evaluation.examiner import Examiner
 from runtime.evaluation.sets import engine_limits
@@ -58,7 +58,7 @@ class PolicyHost:
         engine: Engine,
         codec: TextCodec,
         first_prompt: int,
-        began_with: str | None = None,
+        began_with: Mapping[str, str] = MappingProxyType({}),
         environments: Mapping[str, EnvironmentPool] = MappingProxyType({}),
     ) -> None:
         """environments: those of `data` (TRAINING) and of evaluation sets, by name."""
@@ -67,8 +67,10 @@ class PolicyHost:
         self._engine = engine
         self._codec = codec
         self._task = load_task(settings.data, "training")
-        refuse_changed_data(self._task, began_with)
+        refuse_changed_data(self._task, began_with.get(TRAINING))
         self._examiner = Examiner(engine, codec.tokenizer, settings.sets, environments)
+        for name, task in self._examiner.tasks.items():
+            refuse_changed_set(name, task, began_with.get(name))
         self._stream = Stream(
             num_prompts=self._task.num_prompts,
             seed=settings.data.seed,
@@ -89,12 +91,12 @@ class PolicyHost:
         model_directory: Path,
         first_prompt: int,
         stack: AsyncExitStack,
-        began_with: str | None = None,
+        began_with: Mapping[str, str] = MappingProxyType({}),
     ) -> Self:
         """Load tokenizer and model, and start the engine, which runs until `stack` is closed.
 
-        `first_prompt` is the run's number of the data's first prompt, `began_with` the hash of its prompts
-        (`Origin.prompts`). Raises TaskError if the data has changed.
+        `first_prompt` is the run's number of the data's first prompt, `began_with` the hashes of its prompts
+        and those of sets (`Start.began_with`). Raises TaskError if the data has changed.
         """
         tokenizer = AutoTokenizer.from_pretrained(model_directory, local_files_only=True)
         codec = make_codec(tokenizer, settings.data)

@@ -9,8 +9,9 @@ import asyncio
 import math
 import random
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
-from runtime.checkpoints.origin import refuse_changed_data
+from runtime.checkpoints.origin import refuse_changed_data, refuse_changed_set
 from runtime.evaluation.config import TRAINING
 from runtime.evaluation.sets import EvaluationSet
 from runtime.tasks.base import Completion, DataFailure, JudgedTask, OwnTask, Rated, Scored, Task, VerdictFault
@@ -48,13 +49,13 @@ class RewardWorker:
         data: DataConfig | None,
         threads: int,
         processes: int,
-        began_with: str | None = None,
+        began_with: Mapping[str, str] = MappingProxyType({}),
         sets: Sequence[EvaluationSet] = (),
         memory_mib: int = 4096,
     ) -> None:
         """What it rates: `data`, unless nothing is trained (None), and evaluation sets.
 
-        began_with: `Origin.prompts`; data that has changed by the time that this worker restarts is refused.
+        began_with: `Start.began_with`; data that has changed by the time that this worker restarts is refused.
         memory_mib: `cluster.reward_memory_mib`.
         """
         self._delay = None if data is None else data.delay
@@ -62,8 +63,10 @@ class RewardWorker:
         self._tasks: dict[str, OwnTask | JudgedTask | EnvironmentTask] = {}
         if data is not None:
             self._tasks[TRAINING] = load_task(data, "training")
-            refuse_changed_data(self._tasks[TRAINING], began_with)
-        self._tasks |= {each.name: load_task(each.data, "validation") for each in sets}
+            refuse_changed_data(self._tasks[TRAINING], began_with.get(TRAINING))
+        for each in sets:
+            self._tasks[each.name] = load_task(each.data, "validation")
+            refuse_changed_set(each.name, self._tasks[each.name], began_with.get(each.name))
         self._pools = _make_pools(self._tasks, pool_size(threads, processes, memory_mib))
         self._delayed = asyncio.Semaphore(threads)
 

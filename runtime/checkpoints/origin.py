@@ -80,11 +80,26 @@ def refuse_changed_data(task: Task, began_with: str | None) -> None:
 
     began_with: `Origin.prompts` of the run; None if it is not known.
     """
-    if began_with is not None and task.is_listed and (task.identity or _hash_of_prompts(task)) != began_with:
+    if began_with is not None and task.is_listed and identity_of(task) != began_with:
         raise TaskError(
             "the data has changed since the run began: its prompts would be rated by the answers of others. Put the "
             "old file back and continue with --resume; or add --new-data to read the new one"
         )
+
+
+def refuse_changed_set(name: str, task: Task, began_with: str | None) -> None:
+    """The same for an evaluation set and its held-out prompts. began_with: their `identity_of`."""
+    if began_with is not None and task.is_listed and identity_of(task) != began_with:
+        raise TaskError(
+            f"the data of the evaluation set {name} has changed since the run began: its prompts would be rated by the "
+            "answers of others. Put the old file back and continue with --resume; with the new file --resume measures "
+            "that from then on"
+        )
+
+
+def identity_of(task: Task) -> str:
+    """A hash of all prompts and answers of a list, or of a sample of drawn prompts."""
+    return task.identity or _hash_of_prompts(task)
 
 
 def _data(data: DataConfig, task: Task) -> Json:

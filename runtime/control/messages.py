@@ -1,12 +1,13 @@
 """Between the controller and the process that started the run: the plan, the messages, and who waits how long."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runtime.checkpoints.origin import Origin
 from runtime.checkpoints.resume import ResumePoint
+from runtime.evaluation.config import TRAINING
 from runtime.evaluation.sets import HeldOut
 from runtime.explain.live import Standing
 from runtime.files import Json
@@ -35,6 +36,13 @@ class Start:
     origin: Origin
     """Of the checkpoints that the run writes."""
     resume: ResumePoint | None
+    prompts_of_sets: Mapping[str, str] = field(default_factory=dict)
+    """The hash of the held-out prompts and answers of each set whose prompts are listed (`identity_of`)."""
+
+    @property
+    def began_with(self) -> dict[str, str]:
+        """The hashes of all data, of sets by their names: a process that restarts must find the same."""
+        return {TRAINING: self.origin.prompts, **self.prompts_of_sets}
 
 
 @dataclass(frozen=True, slots=True)

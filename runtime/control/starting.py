@@ -116,9 +116,7 @@ def _make_actors(plan: RunPlan, closing: AsyncExitStack) -> tuple[DataPlane, Tra
     trainer = TrainerGroup(settings, plan.names, plan.model_directory, plane, plan.start.origin)
     closing.callback(trainer.close)
     first, start = (plan.snapshot or {}).get("first_prompt", 0), plan.start
-    fleet = Fleet(
-        settings, plan.names, plan.model_directory, plane, rewards, start.held_out, first, start.origin.prompts
-    )
+    fleet = Fleet(settings, plan.names, plan.model_directory, plane, rewards, start.held_out, first, start.began_with)
     closing.push_async_callback(fleet.close, plan.closing_s)
     return plane, trainer, fleet
 
@@ -127,8 +125,8 @@ def _start_reward_workers(plan: RunPlan) -> list[ActorHandle[Any]]:
     """As many as configured. Ray restarts one that dies, which has no state."""
     data, cluster = plan.settings.data, plan.settings.cluster
     threads = verdict_threads(data, cluster.reward_threads, cluster.reward_processes)
-    prompts, memory_mib = plan.start.origin.prompts, cluster.reward_memory_mib
-    arguments = (data, threads, cluster.reward_processes, prompts, plan.settings.sets, memory_mib)
+    began_with, memory_mib = plan.start.began_with, cluster.reward_memory_mib
+    arguments = (data, threads, cluster.reward_processes, began_with, plan.settings.sets, memory_mib)
     return [
         start_actor(
             RewardWorker, {**plan.names.options(f"reward-{number}"), "num_cpus": 0, "max_restarts": -1}, *arguments

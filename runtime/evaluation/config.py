@@ -4,10 +4,12 @@ import re
 from collections.abc import Mapping
 from typing import Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from fsm.config.strict import Strict
-from runtime.tasks.config import DataConfig, DatasetTaskConfig, JsonlTaskConfig
+from runtime.tasks.base import TaskError
+from runtime.tasks.config import DataConfig, DatasetTaskConfig, JsonlTaskConfig, RowsTaskConfig
+from runtime.tasks.overlap import same_rows, training_source
 from runtime.tasks.rewards import RatedByFunctions
 
 DEFAULT_SET = "validation"
@@ -28,9 +30,9 @@ class EvaluationSetConfig(Strict):
     data: DataConfig | None = Field(
         default=None,
         description="Keys of the data block that are different for this set; null: none. If they name a task with a "
-        "path, all its rows are held out (held_out_fraction 1), unless they say otherwise; if it names no verifier "
-        "and no rewards, those of data.task rate its rows. As everywhere, validation_size limits how many are "
-        "measured.",
+        "path other than the run's, all its rows are held out (held_out_fraction 1), unless they say otherwise. Of the "
+        "run's files only rows that the run holds out can be measured. If it names no verifier and no rewards, those "
+        "of data.task rate its rows. As everywhere, validation_size limits how many are measured.",
     )
     every_steps: int | None = Field(
         default=None, ge=0, description="Steps between two measurements; 0: only before and after the run."
@@ -115,11 +117,17 @@ def _completed(given: Any, run: Any) -> Any:
     own = given.get("data") if isinstance(given, Mapping) else None
     if not isinstance(own, Mapping):
         return given
-    task = own.get("task")
+    task: Any = own.get("task")
     own_rows = isinstance(task, Mapping) and "path" in task and not _HELD_OUT_BY_NAME & task.keys()
-    whole = {"held_out_fraction": 1.0, "num_prompts": None} if own_rows else {}
     run = run if isinstance(run, Mapping) else {}
-    rated = {"task": {**_rating_of(run.get("task"), task), **task}} if isinstance(task, Mapping) else {}
+    of_run = run.get("task")
+    if own_rows and isinstance(of_run, Mapping) and _of_same_rows(task, of_run):
+        return {
+            **given,
+            "data": {**run, **own, "task": {**_rating_of(of_run, task), **_held_out_as_in(task, of_run), **task}},
+        }
+    whole = {"held_out_fraction": 1.0, "num_prompts": None} if own_rows else {}
+    rated = {"task": {**_rating_of(of_run, task), **task}} if isinstance(task, Mapping) else {}
     return {**given, "data": {**run, **whole, **own, **rated}}
 
 
@@ -130,3 +138,17 @@ def _rating_of(run: Any, own: Mapping[str, Any]) -> dict[str, Any]:
     if not {run.get("name"), own.get("name")} <= _RATED_BY_FUNCTIONS:
         return {}
     return {key: value for key, value in run.items() if key in _RATING}
+
+
+def _of_same_rows(*tasks: Any) -> bool:
+    """Whether two tasks have training rows in common. Not if one is wrong, which is told later, by its key."""
+    try:
+        configs = [DataConfig(task=task).task for task in tasks]
+        sources = [training_source(config) for config in configs if isinstance(config, RowsTaskConfig)]
+    except (ValidationError, TaskError):
+        return False
+    return len(sources) == 2 and same_rows(*sources)
+
+
+def _held_out_as_in(task: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: run[key] for key in _HELD_OUT_BY_NAME & run.keys() if task.get("name") == run.get("name")}

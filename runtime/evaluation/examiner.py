@@ -28,12 +28,12 @@ class Examiner:
         self._engine = engine
         self._environments = environments
         self._sets = {each.name: each for each in sets}
-        self._tasks = {each.name: load_task(each.data, "validation") for each in sets}
+        self.tasks = {each.name: load_task(each.data, "validation") for each in sets}
         self._codecs = {each.name: make_codec(tokenizer, each.data) for each in sets}
 
     @property
     def held_out(self) -> HeldOut:
-        return {name: task.num_prompts for name, task in self._tasks.items()}
+        return {name: task.num_prompts for name, task in self.tasks.items()}
 
     async def measure(
         self,
@@ -50,7 +50,7 @@ class Examiner:
         chosen = self._sets[name]
         return await evaluate(
             self._engine,
-            self._tasks[name],
+            self.tasks[name],
             self._codecs[name],
             rate,
             indices=indices,

@@ -88,6 +88,15 @@ def problems_of_sets(sets: Sequence[EvaluationSet], rows: int) -> Iterator[str]:
             )
 
 
+def keys_of_limits(generation: GenerationConfig, sets: Sequence[EvaluationSet]) -> str:
+    """The keys that `engine_limits` has its two limits from: those of a set only if it is longer than training."""
+    prompts = {"generation": generation.max_prompt_tokens} | {each.key: each.max_prompt_tokens for each in sets}
+    turns = {"generation": generation.max_new_tokens} | {each.key: each.sampling.max_new_tokens for each in sets}
+    of_prompts, of_turns = max(prompts, key=prompts.__getitem__), max(turns, key=turns.__getitem__)
+    second = "max_new_tokens" if of_turns == of_prompts else f"{of_turns}.max_new_tokens"
+    return f"{of_prompts}.max_prompt_tokens + {second}"
+
+
 def engine_limits(generation: GenerationConfig, sets: Sequence[EvaluationSet]) -> GenerationConfig:
     """The configuration of an engine that serves `generation` and every set: the longest prompt and completion."""
     return generation.model_copy(

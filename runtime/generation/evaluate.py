@@ -5,10 +5,18 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from runtime.generation.config import Sampling
 from runtime.generation.engine import Engine
-from runtime.generation.rollouts import OpenEpisode, SampledGroup, gather_or_cancel, make_job, sample_groups
+from runtime.generation.rollouts import (
+    GroupJob,
+    OpenEpisode,
+    SampledGroup,
+    failed_group,
+    gather_or_cancel,
+    make_job,
+    sample_groups,
+)
 from runtime.groups import Evaluation, HeldOutPrompt, HeldOutRollout
 from runtime.models.text import TextCodec
-from runtime.tasks.base import Rated, Scored, Task
+from runtime.tasks.base import DataFailure, Rated, Scored, Task
 
 RateGroups = Callable[[Sequence[SampledGroup]], Awaitable[Scored]]
 """Rates groups of held-out prompts."""
@@ -41,23 +49,29 @@ async def evaluate(
     The same seed, weights and sampling give the same completions, as far as floating point allows.
     open_episode: for the task of an environment, as in sample_groups. One that asks with more than max_prompt_tokens
     has no verdict; its message names limit_key.
+    A prompt that cannot be read, as of a file that was changed, counts as rollouts without verdict.
     Raises ValueError without indices, and the errors of sample_groups and `rate`.
     """
     if not indices:
         raise ValueError(f"evaluation {label!r} has no prompts; set data.validation_size above 0")
-    jobs = [
-        make_job(
-            task,
-            codec,
-            prompt=index,
-            index=index,
-            num_generations=rollouts_per_prompt,
-            sampling=sampling,
-            seed=seed,
-            request_id=f"{label}-{index}",
-        )
-        for index in indices
-    ]
+    jobs: list[GroupJob] = []
+    unread: list[SampledGroup] = []
+    for index in indices:
+        try:
+            job = make_job(
+                task,
+                codec,
+                prompt=index,
+                index=index,
+                num_generations=rollouts_per_prompt,
+                sampling=sampling,
+                seed=seed,
+                request_id=f"{label}-{index}",
+            )
+        except DataFailure as failure:  # such as a file that was changed
+            unread.append(failed_group(index, index, rollouts_per_prompt, str(failure), engine.health().version))
+        else:
+            jobs.append(job)
     sampling_groups = sample_groups(
         engine,
         codec,
@@ -70,11 +84,12 @@ async def evaluate(
         where=task.where,
     )
     try:
-        groups, prompts, notices = await _rate_as_they_end(sampling_groups, rate, ended)
+        groups, prompts, notices = await _rate_as_they_end(sampling_groups, unread, rate, ended)
     except BaseException:
         for sampled in sampling_groups:
             sampled.cancel()
-        await asyncio.wait(sampling_groups)
+        if sampling_groups:
+            await asyncio.wait(sampling_groups)
         raise
     return Evaluation(
         prompts=tuple(sorted(prompts, key=lambda prompt: prompt.index)),
@@ -85,14 +100,20 @@ async def evaluate(
 
 
 async def _rate_as_they_end(
-    sampled: Sequence[asyncio.Task[SampledGroup]], rate: RateGroups, ended: Callable[[HeldOutPrompt], None]
+    sampled: Sequence[asyncio.Task[SampledGroup]],
+    unread: Sequence[SampledGroup],
+    rate: RateGroups,
+    ended: Callable[[HeldOutPrompt], None],
 ) -> tuple[list[SampledGroup], list[HeldOutPrompt], list[str]]:
     """One call rates all groups that end in the same turn of the loop. Cancels its calls if one fails.
 
+    unread: groups whose prompt could not be read. They say why they have no verdict.
     Returns the groups, the same rated, and the messages of reward workers.
     """
-    groups: list[SampledGroup] = []
-    prompts: list[HeldOutPrompt] = []
+    groups = list(unread)
+    prompts = [_rated(group, group.own_verdicts) for group in unread]
+    for prompt in prompts:
+        ended(prompt)
     notices: list[str] = []
 
     async def rate_together(together: Sequence[SampledGroup]) -> None:

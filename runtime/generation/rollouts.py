@@ -198,7 +198,7 @@ class _EpisodeSampler:
             samples, end_weights = zip(*await _ended(conversations), strict=True)
         except DataFailure as failure:
             now = self.engine.health().version
-            return SampledGroup(job.prompt, job.index, (_failed(str(failure)),) * siblings, now, now)
+            return failed_group(job.prompt, job.index, siblings, str(failure), now)
         finally:
             for task in opening:
                 if task.done() and not task.cancelled() and task.exception() is None:
@@ -287,6 +287,11 @@ async def _ended(conversations: Sequence[asyncio.Task[tuple[Sample, int]]]) -> l
         if not isinstance(error, EnvironmentLost) or not any(isinstance(sample.rated, str) for sample, _ in ended):
             raise error
     return [*ended, *((_failed(str(error)), 0) for error in errors)]
+
+
+def failed_group(prompt: int, index: int, siblings: int, why: str, version: int) -> SampledGroup:
+    """A group of which no rollout has a verdict, nor any tokens."""
+    return SampledGroup(prompt, index, (_failed(why),) * siblings, version, version)
 
 
 def _failed(why: str) -> Sample:

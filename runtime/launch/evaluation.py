@@ -22,6 +22,7 @@ from fsm.errors import ConfigError
 from runtime.actors.generation_worker import to_be_rated
 from runtime.actors.policy_host import open_engine
 from runtime.actors.reward_worker import RewardWorker, pool_size, verdict_threads
+from runtime.checkpoints.origin import identity_of
 from runtime.control.messages import Progress
 from runtime.evaluation.examiner import Examiner
 from runtime.evaluation.figures import Figures, figures_of
@@ -33,15 +34,14 @@ from runtime.generation.rollouts import SampledGroup, gather_or_cancel
 from runtime.groups import Evaluation, HeldOutPrompt, joined
 from runtime.launch.examinee import Examinee
 from runtime.launch.model import check_stops, prepare_model
-from runtime.launch.preflight import set_problems
+from runtime.launch.preflight import set_problems, trained_sets
 from runtime.launch.prompt_lengths import long_held_out
 from runtime.models.directory import ModelDirectoryProblem, UnsupportedModel, inspect_model
 from runtime.models.smollm2 import ModelPackageMissing
 from runtime.models.text import model_stop_tokens
 from runtime.models.weights import to_numpy
 from runtime.settings import Settings
-from runtime.tasks.base import Rated, Scored, Task, TaskError
-from runtime.tasks.data import load_task
+from runtime.tasks.base import DataFailure, Rated, Scored, Task, TaskError
 from runtime.tasks.environments.task import open_environments
 
 Tell = Callable[[str], None]
@@ -63,6 +63,14 @@ Watch = Callable[[SetProgress], None]
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """A prompt as messages show it. It is read before anything is measured, since files may go meanwhile."""
+
+    where: str
+    prompt: str
+
+
+@dataclass(frozen=True, slots=True)
 class Measured:
     """A set and its evaluation."""
 
@@ -71,10 +79,11 @@ class Measured:
     figures: Figures
     seconds: float
     """From its first request to its last verdict."""
+    asked: Sequence[Asked]
+    """Its prompts by their number in the set."""
 
     def as_json(self) -> dict[str, Any]:
         """Its sampling and figures, and every prompt with its rollouts."""
-        task = load_task(self.chosen.data, "validation")
         sampling = self.chosen.sampling
         return {
             "sampling": {
@@ -87,15 +96,15 @@ class Measured:
             },
             **self.figures.as_json(),
             "seconds": self.seconds,
-            "per_prompt": [_prompt_as_json(prompt, task) for prompt in self.evaluation.prompts],
+            "per_prompt": [_prompt_as_json(prompt, self.asked[prompt.index]) for prompt in self.evaluation.prompts],
         }
 
 
-def _prompt_as_json(prompt: HeldOutPrompt, task: Task) -> dict[str, Any]:
+def _prompt_as_json(prompt: HeldOutPrompt, asked: Asked) -> dict[str, Any]:
     return {
         "index": prompt.index,
-        "where": task.where(prompt.index),
-        "prompt": task.prompt(prompt.index),
+        "where": asked.where,
+        "prompt": asked.prompt,
         "rollouts": [
             {
                 "correct": rollout.correct,
@@ -133,8 +142,8 @@ def measure(
                 raise ConfigError("\n  - ".join(["nothing can be measured:", *problems]))
             return asyncio.run(_measure(settings, sets, directory, examinee.weights, stops, tell, watch))
         except (
-            TaskError, ModelDirectoryProblem, ModelPackageMissing, UnsupportedModel, RequestRefused, VllmMissing,
-            WeightsMismatch,
+            DataFailure, TaskError, ModelDirectoryProblem, ModelPackageMissing, UnsupportedModel, RequestRefused,
+            VllmMissing, WeightsMismatch,
         ) as problem:  # fmt: skip
             raise ConfigError(f"nothing can be measured: {problem}") from None
 
@@ -164,7 +173,7 @@ def _problems(
         )
     cluster = settings.cluster
     size = pool_size(_threads(settings, sets), cluster.reward_processes, cluster.reward_memory_mib)
-    found = set_problems(sets, replace(size, processes=1), tell)
+    found = trained_sets(settings.data, sets) or set_problems(sets, replace(size, processes=1), tell)
     yield from found
     if found:
         return
@@ -220,12 +229,19 @@ async def _measure(
         datas = {each.name: (each.data, each.max_prompt_tokens) for each in sets}
         environments = await open_environments(datas, stack)
         examiner = Examiner(engine, tokenizer, sets, environments)
+        asked = {name: _asked(task) for name, task in examiner.tasks.items()}
         cluster = settings.cluster
+        began_with = {name: identity_of(task) for name, task in examiner.tasks.items() if task.is_listed}
         rewards = RewardWorker(
-            None, _threads(settings, sets), cluster.reward_processes, sets=sets, memory_mib=cluster.reward_memory_mib
+            None,
+            _threads(settings, sets),
+            cluster.reward_processes,
+            began_with,
+            sets,
+            memory_mib=cluster.reward_memory_mib,
         )
         stack.push_async_callback(rewards.close)
-        return [await _measure_set(examiner, rewards, each, tell, watch) for each in sets]
+        return [await _measure_set(examiner, rewards, each, asked[each.name], tell, watch) for each in sets]
 
 
 def _engine_of(settings: Settings, sets: Sequence[EvaluationSet]) -> GenerationConfig:
@@ -234,8 +250,18 @@ def _engine_of(settings: Settings, sets: Sequence[EvaluationSet]) -> GenerationC
     return engine_limits(settings.generation.model_copy(update=alone), sets)
 
 
+def _asked(task: Task) -> list[Asked]:
+    """Raises DataFailure for a file that was changed."""
+    return [Asked(task.where(index), task.prompt(index)) for index in range(task.num_prompts)]
+
+
 async def _measure_set(
-    examiner: Examiner, rewards: RewardWorker, chosen: EvaluationSet, tell: Tell, watch: Watch
+    examiner: Examiner,
+    rewards: RewardWorker,
+    chosen: EvaluationSet,
+    asked: Sequence[Asked],
+    tell: Tell,
+    watch: Watch,
 ) -> Measured:
     """In parts, as the fleet does."""
     began_s = time.monotonic()
@@ -261,4 +287,4 @@ async def _measure_set(
     evaluation = joined(parts)
     for notice in dict.fromkeys(evaluation.notices):
         tell(notice)
-    return Measured(chosen, evaluation, figures_of(evaluation), time.monotonic() - began_s)
+    return Measured(chosen, evaluation, figures_of(evaluation), time.monotonic() - began_s, asked)

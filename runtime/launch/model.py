@@ -10,7 +10,7 @@ from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from runtime.control.messages import Progress
-from runtime.evaluation.sets import engine_limits
+from runtime.evaluation.sets import engine_limits, keys_of_limits
 from runtime.files import writing
 from runtime.generation.config import TorchEngineConfig
 from runtime.generation.on_torch.self_check import check_supported
@@ -119,7 +119,7 @@ def model_refusals(settings: Settings, model: PreTrainedModel) -> tuple[str, ...
         checks.append(partial(decoder_layers, model))
     if isinstance(generation.engine, TorchEngineConfig):
         tokens = generation.max_prompt_tokens + generation.max_new_tokens
-        checks.append(partial(check_supported, model, tokens))
+        checks.append(partial(check_supported, model, tokens, keys_of_limits(settings.generation, settings.sets)))
     refusals = []
     for check in checks:
         try:

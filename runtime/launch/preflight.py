@@ -47,6 +47,7 @@ from runtime.tasks.config import CustomTaskConfig, DataConfig, RowsTaskConfig
 from runtime.tasks.data import judged, load_task
 from runtime.tasks.environments.task import try_environment
 from runtime.tasks.files import say_split
+from runtime.tasks.overlap import trained_on
 from runtime.tasks.split import Split
 from runtime.tasks.verdicts.handle import PoolSize
 from runtime.tasks.verdicts.tryout import Trial, try_judge
@@ -101,6 +102,7 @@ def preflight(
     size = replace(pool_size(threads, cluster.reward_processes, cluster.reward_memory_mib), processes=1)
     problems = data_problems(settings.data, size, tell)
     problems += set_problems([each for each in settings.sets if each.data != settings.data], size, tell)
+    problems += trained_sets(settings.data, settings.sets)
     problems += output_problems(output, resume=resume)
     problems += template_problems(settings)
     model = TINY_SIZE
@@ -155,6 +157,18 @@ def set_problems(sets: Sequence[EvaluationSet], size: PoolSize = _ALONE, tell: T
             found, trials = _problems_and_trials(each.data, ("validation",))
             found = found or _problems_of_code(each.data, trials, size, tell)
             problems += [f"{each.key}: {problem}" for problem in found]
+    return problems
+
+
+def trained_sets(run: DataConfig, sets: Sequence[EvaluationSet]) -> list[str]:
+    """Sets that would measure rows that a run trains on. Files that are missing are told elsewhere."""
+    problems: list[str] = []
+    for each in sets:
+        try:
+            why = trained_on(each.data, run)
+        except TaskError:
+            continue
+        problems += [] if why is None else [f"{each.key}: {why}"]
     return problems
 
 

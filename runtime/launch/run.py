@@ -14,7 +14,7 @@ from typing import Any
 
 from fsm.errors import ConfigError
 from fsm.state import Limits
-from runtime.checkpoints.origin import origin_of
+from runtime.checkpoints.origin import identity_of, origin_of
 from runtime.checkpoints.resume import ResumeRequest, find_resume_point
 from runtime.control.failures import InterruptedAtStart, RunFailed, failure_of
 from runtime.control.messages import Listener, Notice, Outcome, Progress, RunPlan, Start
@@ -44,7 +44,7 @@ from runtime.settings import TINY, Settings, TransferQueuePlaneConfig
 from runtime.tasks.base import TaskError
 from runtime.tasks.config import CustomTaskConfig, DataConfig, ReasoningGymTaskConfig
 from runtime.tasks.data import load_task, prepare_data
-from runtime.tasks.files import FileTaskConfig, is_held_out_apart
+from runtime.tasks.overlap import FileTaskConfig, is_held_out_apart
 from runtime.tasks.rewards import RatedByFunctions
 from runtime.transport.transfer_queue.installed import TransferQueueMissing, check_transfer_queue_installed
 from runtime.wording import counted
@@ -146,15 +146,17 @@ def decide_start(
     num_prompts, held_out = check_run(settings, output, resume=resume is not None, tell=tell)
     try:
         origin = origin_of(settings, load_task(settings.data, "training"), new_run_id())
+        sets = {each.name: load_task(each.data, "validation") for each in settings.sets}
+        prompts_of_sets = {name: identity_of(task) for name, task in sets.items() if task.is_listed}
     except (TaskError, ModelDirectoryProblem) as problem:
         raise ConfigError(f"the run cannot start: {problem}") from None
     if resume is None:
-        return Start(num_prompts, held_out, origin, None)
+        return Start(num_prompts, held_out, origin, None, prompts_of_sets)
     _refuse_lost_reference(settings, initial_model_of(output))
     point = find_resume_point(output, resume, origin, set_up_in_time(settings, num_prompts))
     if changes := config_changes(output, settings):
         tell(f"resuming with another configuration than the run had: {'; '.join(changes)}")
-    return Start(num_prompts, held_out, point.origin, point)
+    return Start(num_prompts, held_out, point.origin, point, prompts_of_sets)
 
 
 def check_run(settings: Settings, output: Path, *, resume: bool, tell: Tell = lambda text: None) -> tuple[int, HeldOut]:

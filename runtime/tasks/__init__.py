@@ -8,6 +8,7 @@
     split      seeds, and which prompts are held out
     embedded   reversing letters and sorting digits: a tiny model learns them
     rows       rows of data files by number, and the digests of their prompts
+    overlap    which files rows are from, and whether a set's are trained on
     files      prompts and answers from files, rewarded by a verifier
     gym        tasks of reasoning-gym
     environments  tasks of several turns by users' code, in processes that can be killed

@@ -12,18 +12,18 @@ import numpy as np
 import numpy.typing as npt
 
 from runtime.tasks.base import Chat, Completion, JudgedTask, TaskError, VerdictFault
-from runtime.tasks.config import DataConfig, DatasetTaskConfig, JsonlTaskConfig
+from runtime.tasks.config import DataConfig
+from runtime.tasks.overlap import FileTaskConfig, held_out_source, training_source
 from runtime.tasks.rewards import case_of
 from runtime.tasks.rows.digest import BLANK, Digests
 from runtime.tasks.rows.index import IndexedRows, open_rows
 from runtime.tasks.rows.item import Item, RowColumns, item_of
 from runtime.tasks.rows.scanning import RowsRead
-from runtime.tasks.rows.source import RowSource, find_source, source_of_lines
+from runtime.tasks.rows.source import RowSource
 from runtime.tasks.rows.table import Row
 from runtime.tasks.split import Split, held_out_below
 from runtime.wording import counted
 
-FileTaskConfig = JsonlTaskConfig | DatasetTaskConfig
 _RECENT = 256
 """Rows that a task keeps parsed: one is asked for by each of its rollouts."""
 _COMPARED_ROWS = 1_000_000
@@ -123,7 +123,7 @@ def split_rows(task: FileTaskConfig, data: DataConfig, tell: RowsRead = lambda n
     tell: called while large data is read for the first time on this machine.
     """
     columns = columns_of(task, data)
-    source = _training(task)
+    source = training_source(task)
     rows = open_rows(source, columns, tell)
     there = int(np.count_nonzero(rows.digests != BLANK))
     if not there:
@@ -138,7 +138,7 @@ def split_rows(task: FileTaskConfig, data: DataConfig, tell: RowsRead = lambda n
             f"set it to {there} or less, or leave it out for all of them"
         )
     digests = rows.digests[: len(rows.digests) if taken == there else _end_of(rows.digests, taken)]
-    held_out = _held_out(task)
+    held_out = held_out_source(task)
     if held_out is not None:
         held_rows = open_rows(held_out, columns, tell)
         training = Side(source, rows, _numbers((digests != BLANK) & ~_among(digests, held_rows.digests)))
@@ -172,30 +172,6 @@ def say_split(task: FileTaskConfig, data: DataConfig) -> str:
         f"{said}; {held_out} held out for validation (data.held_out_fraction {data.held_out_fraction:g}), "
         f"{min(data.validation_size, held_out)} of them measured (data.validation_size)"
     )
-
-
-def _training(task: FileTaskConfig) -> RowSource:
-    if isinstance(task, JsonlTaskConfig):
-        return source_of_lines(task.path, "data.task.path")
-    return find_source(task.path, task.split, task.subset, "data.task.path")
-
-
-def is_held_out_apart(task: FileTaskConfig) -> bool:
-    """Whether held-out rows have a source of their own, so that `data.held_out_fraction` holds out none."""
-    return task.validation_path is not None or (
-        isinstance(task, DatasetTaskConfig) and task.validation_split is not None
-    )
-
-
-def _held_out(task: FileTaskConfig) -> RowSource | None:
-    """Where held-out rows are; None if some of the training rows are held out."""
-    key = "data.task.validation_path"
-    if not is_held_out_apart(task):
-        return None
-    if isinstance(task, JsonlTaskConfig):
-        assert task.validation_path is not None
-        return source_of_lines(task.validation_path, key)
-    return find_source(task.validation_path or task.path, task.validation_split, task.subset, key)
 
 
 def _noun(source: RowSource) -> str:

@@ -13,8 +13,13 @@ from runtime.models.directory import UnsupportedModel
 from runtime.models.weights import max_positions
 
 
-def check_supported(model: PreTrainedModel, tokens: int) -> None:
-    """Raise UnsupportedModel if the cache or the positions cannot serve sequences of this many tokens."""
+def check_supported(
+    model: PreTrainedModel, tokens: int, keys: str = "generation.max_prompt_tokens + max_new_tokens"
+) -> None:
+    """Raise UnsupportedModel if the cache or the positions cannot serve sequences of this many tokens.
+
+    keys: those of the configuration that add up to `tokens`, for the message.
+    """
     text = model.config.get_text_config()
     name = type(model).__name__
     settings = text.to_dict()
@@ -29,14 +34,13 @@ def check_supported(model: PreTrainedModel, tokens: int) -> None:
         )
     if "sliding_attention" in kinds and window is not None and tokens > window:
         raise UnsupportedModel(
-            f"{name} attends to a window of {window} tokens and generation.max_prompt_tokens + max_new_tokens is "
+            f"{name} attends to a window of {window} tokens and {keys} is "
             f"{tokens}; lower them to {window}, or use generation.engine.name: vllm"
         )
     limit = max_positions(model.config)
     if limit is not None and tokens > limit[1]:
         raise UnsupportedModel(
-            f"{name} has {limit[1]} positions and generation.max_prompt_tokens + max_new_tokens is {tokens}; "
-            f"lower them to {limit[1]} together"
+            f"{name} has {limit[1]} positions and {keys} is {tokens}; lower them to {limit[1]} together"
         )
 
 

@@ -9,6 +9,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from runtime.cli.app import app
+from runtime.launch import evaluation
 from runtime.launch.model import prepare_model
 from runtime.settings import load_settings
 
@@ -69,6 +70,25 @@ def test_a_verifier_that_hangs_costs_its_verdicts_and_the_reason_is_told(
     assert own["without_verdict"]["rollouts"] == 1
     assert f"{lines}:2" in own["without_verdict"]["first_reason"]
     assert "gave no verdict within" in own["without_verdict"]["first_reason"]
+
+
+def test_a_file_that_is_renamed_while_it_is_measured_costs_no_figure(
+    model: Path, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines, output = tmp_path / "lines.jsonl", tmp_path / "figures.json"
+    lines.write_text('{"prompt": "  ab>", "answer": "ba"}\n')
+
+    def renamed(*arguments: Any, _measure_set: Any = evaluation._measure_set) -> Any:
+        lines.rename(tmp_path / "renamed.jsonl")
+        return _measure_set(*arguments)
+
+    monkeypatch.setattr(evaluation, "_measure_set", renamed)
+    task = f"validation.sets.own.data.task={{name: jsonl, path: {lines}}}"
+    result = evaluate(model, config, "--set", task, "-o", output)
+    assert result.exit_code == 0, result.output
+    assert "accuracy" in result.stdout
+    [prompt] = json.loads(output.read_text(encoding="utf-8"))["sets"]["own"]["per_prompt"]
+    assert (prompt["where"], prompt["prompt"]) == (f"{lines}:1", "  ab>")
 
 
 @pytest.mark.parametrize(

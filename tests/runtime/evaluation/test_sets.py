@@ -1,20 +1,25 @@
 """`validation.sets`: what a set inherits and is refused for; a configuration without sets is as before."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 import yaml
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from fsm.errors import ConfigError
 from runtime.evaluation.config import DEFAULT_SET
 from runtime.evaluation.sets import EvaluationSet, engine_limits
 from runtime.generation.config import Sampling
 from runtime.launch.examinee import load_evaluation
+from runtime.launch.model import model_refusals
+from runtime.launch.preflight import trained_sets
 from runtime.settings import load_settings
-from runtime.tasks.config import JsonlTaskConfig, SortTaskConfig
+from runtime.tasks.config import DataConfig, JsonlTaskConfig, SortTaskConfig
 from runtime.tasks.data import load_task
 from runtime.tasks.rewards import RatedByFunctions
+from runtime.tasks.split import Split
 
 
 def sets(*overrides: str) -> dict[str, EvaluationSet]:
@@ -124,6 +129,24 @@ def test_an_engine_serves_training_and_the_longest_set() -> None:
     assert (limits.max_new_tokens, limits.max_prompt_tokens) == (500, 64)
 
 
+@pytest.mark.parametrize(
+    ("long", "says"),
+    [
+        ("{max_new_tokens: 8}", r"positions and generation\.max_prompt_tokens \+ max_new_tokens is 80"),
+        ("{max_new_tokens: 500}", r"generation\.max_prompt_tokens \+ validation\.sets\.long\.max_new_tokens is 564"),
+        (
+            "{max_new_tokens: 500, max_prompt_tokens: 70}",
+            r"validation\.sets\.long\.max_prompt_tokens \+ max_new_tokens is 570",
+        ),
+    ],
+)
+def test_a_set_that_is_longer_than_the_model_is_refused_with_its_key(long: str, says: str) -> None:
+    settings = load_settings(None, [f"validation.sets.long={long}"])
+    model = GPT2LMHeadModel(GPT2Config(n_positions=72, n_embd=8, n_layer=1, n_head=1, vocab_size=8))
+    refusals = model_refusals(settings, model)
+    assert any(re.search(says, refusal) for refusal in refusals), refusals
+
+
 def test_what_only_training_needs_is_not_refused_for_an_evaluation(tmp_path: Path) -> None:
     greedy = ["generation.temperature=0", "generation.max_new_tokens=500"]
     with pytest.raises(ConfigError, match="siblings would be equal"):
@@ -131,3 +154,55 @@ def test_what_only_training_needs_is_not_refused_for_an_evaluation(tmp_path: Pat
     (tmp_path / "empty.yaml").write_text("")
     [one] = load_evaluation(tmp_path / "empty.yaml", greedy).sets
     assert one.sampling == Sampling(0.0, 1.0, None, 500, "evaluation")
+
+
+OTHER = "validation.sets.a.data.task={{name: jsonl, path: {path}, verifier: contains}}"
+
+
+def prompts_of(data: DataConfig, split: Split) -> set[str]:
+    task = load_task(data, split)
+    return {task.prompt(index) for index in range(task.num_prompts)}
+
+
+@pytest.mark.parametrize("held_out_apart", [False, True])
+def test_a_set_on_the_training_file_measures_what_the_run_holds_out(lines: Path, held_out_apart: bool) -> None:
+    apart = lines.with_name("apart.jsonl")
+    apart.write_text("".join(lines.read_text().splitlines(keepends=True)[:7]))
+    validation = f", validation_path: {apart}" if held_out_apart else ""
+    run = [f"data.task={{name: jsonl, path: {lines}{validation}}}", "data.held_out_fraction=0.3"]
+    same_file = lines.parent / ".." / lines.parent.name / lines.name
+    settings = load_settings(None, [*run, OTHER.format(path=same_file)])
+    [one] = settings.sets
+    measured = prompts_of(one.data, "validation")
+    assert measured == prompts_of(settings.data, "validation")
+    assert measured.isdisjoint(prompts_of(settings.data, "training"))
+    assert trained_sets(settings.data, settings.sets) == []
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (
+            ["data.validation_size=0", "validation.sets.a.data.validation_size=9"],
+            r"validation_size is 0; set that",
+        ),
+        (["data.held_out_fraction=0", OTHER], r"data\.held_out_fraction is 0; set that above 0"),
+        (["validation.sets.a.data.held_out_fraction=1"], r"all but 0\.1 of .*set it to 0\.1 or less"),
+        (
+            ["validation.sets.a.data.task={{name: jsonl, path: {path}, validation_path: {path}}}"],
+            r"leave validation_path .* data\.held_out_fraction holds out",
+        ),
+        (
+            ["data.task.validation_path={apart}", "validation.sets.a.data.task={{name: dataset, path: {path}}}"],
+            r"leave validation_path .* what data\.task of the run holds out",
+        ),
+    ],
+)
+def test_a_set_of_prompts_that_are_trained_on_is_refused(lines: Path, overrides: list[str], says: str) -> None:
+    apart = lines.with_name("apart.jsonl")
+    apart.write_text('{"prompt": "3", "answer": "3"}\n')
+    given = [f"data.task={{name: jsonl, path: {lines}}}", *(each.format(path=lines, apart=apart) for each in overrides)]
+    settings = load_settings(None, given)
+    [problem] = trained_sets(settings.data, settings.sets)
+    assert problem.startswith("validation.sets.a: it")
+    assert re.search(says, problem)

@@ -532,3 +532,42 @@ def test_a_chat_template_wraps_prompts_and_later_turns_alike(tokenizer: PreTrain
 def test_a_chat_without_a_template_is_refused(tokenizer: PreTrainedTokenizerFast) -> None:
     with pytest.raises(TaskError, match="has no chat template; use an instruction-tuned model"):
         make_codec(tokenizer, DataConfig(chat=True))
+
+
+class Gone(Guessing):
+    def opening(self, index: int) -> str:
+        if index in (1, 3):
+            raise DataFailure(f"data.jsonl:{index + 1}: the file was changed while the run reads from it")
+        return self.prompt(index)
+
+
+@pytest.mark.parametrize("indices", [range(4), [1, 3]])
+def test_a_held_out_prompt_that_cannot_be_read_is_rollouts_without_verdict(
+    model: GPT2LMHeadModel, codec: TextCodec, indices: Sequence[int]
+) -> None:
+    async def right(groups: Sequence[SampledGroup]) -> Scored:
+        return Scored([(Verdict(1.0, True),) * len(group.samples) for group in groups], None)
+
+    async def scenario() -> None:
+        ended: list[int] = []
+        async with EngineLoop(make_engine(model, make_config(max_prompt_tokens=40), version=6)) as engine:
+            evaluation = await evaluate(
+                engine,
+                Gone(),
+                codec,
+                right,
+                indices=indices,
+                sampling=Sampling(max_new_tokens=12),
+                seed=0,
+                label="validation",
+                max_prompt_tokens=40,
+                rollouts_per_prompt=2,
+                ended=lambda prompt: ended.append(prompt.index),
+            )
+        assert [prompt.index for prompt in evaluation.prompts] == sorted(ended) == list(indices)
+        assert len(evaluation.failures) == 4
+        assert evaluation.failures[0].startswith("data.jsonl:2: the file was changed")
+        assert evaluation.accuracy == (len(indices) - 2) / len(indices)
+        assert evaluation.start_weight == evaluation.end_weight == 6
+
+    asyncio.run(scenario())

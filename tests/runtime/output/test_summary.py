@@ -93,8 +93,8 @@ def test_plain_lines_say_what_became_of_every_prompt() -> None:
 
 
 def test_one_of_anything_is_singular() -> None:
-    summary = finished()
-    summary.update(steps=1, steps_without_tokens=1, closed=[{"step": 0, "selected": 1, "charged": 0, "short": 0}])
+    one = [{"step": 0, "selected": 1, "charged": 0, "short": 0}]
+    summary = finished(closed=one, steps_without_tokens=1)
     text = printed(summary, terminal=False)
     assert "\n1 step: 1 group selected, 0 charged, 0 short\n" in text
     assert "\n1 step trained on no token: " in text

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from runtime.actors.reward_worker import RewardWorker
-from runtime.checkpoints.origin import origin_of
+from runtime.checkpoints.origin import identity_of, origin_of
+from runtime.evaluation.config import TRAINING
 from runtime.settings import Settings, load_settings
 from runtime.tasks.base import JudgedTask, Scored, TaskError, Verdict, VerdictFault
 from runtime.tasks.config import DataConfig
@@ -275,11 +276,21 @@ def test_a_reward_worker_that_is_made_anew_refuses_a_file_that_was_changed_meanw
     task = {"name": "jsonl", "path": str(path)}
     settings = load_settings(None, [f"data.task={json.dumps(task)}", "data.validation_size=0"])
     began_with = origin_of(settings, load_task(settings.data, "training"), "run").prompts
-    RewardWorker(settings.data, 1, 1, began_with)
+    RewardWorker(settings.data, 1, 1, {TRAINING: began_with})
     lines[2]["answer"] = "5"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     with pytest.raises(TaskError, match=r"the data has changed since the run began.*--new-data"):
-        RewardWorker(settings.data, 1, 1, began_with)
+        RewardWorker(settings.data, 1, 1, {TRAINING: began_with})
+
+
+def test_a_reward_worker_that_is_made_anew_refuses_a_set_whose_file_was_replaced_meanwhile(tmp_path: Path) -> None:
+    path = sums(tmp_path / "set.jsonl")
+    settings = load_settings(None, [f"validation.sets.own.data.task={{name: jsonl, path: {path}}}"])
+    began_with = {"own": identity_of(load_task(settings.sets[0].data, "validation"))}
+    RewardWorker(settings.data, 1, 1, began_with, settings.sets)
+    path.write_text("".join(path.read_text(encoding="utf-8").splitlines(keepends=True)[1:]), encoding="utf-8")
+    with pytest.raises(TaskError, match=r"the data of the evaluation set own has changed since the run began"):
+        RewardWorker(settings.data, 1, 1, began_with, settings.sets)
 
 
 def test_the_hash_of_a_file_s_prompts_is_what_older_checkpoints_have(tmp_path: Path) -> None:
