@@ -211,13 +211,12 @@ class EpisodeHost:
         running = [asked for asked in handle.asked.values() if asked.thread is not None]
         if handle.deaf_since_s is None:
             handle.deaf_since_s = now_s
-            for asked in running:
-                asked.cpu_s = handle.cpu_s(asked.tid) or 0.0
+            handle.note_cpu(running)
             return
         deaf_s = now_s - handle.deaf_since_s
         if deaf_s < min(DEAF_S, self._timeout_s):
             return
-        guilty = [asked for asked in running if (handle.cpu_s(asked.tid) or 0.0) - asked.cpu_s > deaf_s / 2]
+        guilty = handle.holders(running)
         clues = await handle.dump()
         for asked in guilty:
             assert asked.thread is not None, "it runs"

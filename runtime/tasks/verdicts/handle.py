@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,8 @@ from runtime.tasks.verdicts.wire import pack_case, read_message
 
 _DUMP_S = 0.3
 """How long a process may take to write its stacks."""
+_HELD_S = 0.1
+"""CPU time below which nothing is said of who used it."""
 _END_S = 1.0
 """How long a process may take to end after its connection has."""
 
@@ -121,6 +124,19 @@ class Handle:
         except OSError:
             return None
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def note_cpu(self, running: Sequence[Asked]) -> None:
+        """Remember the CPU time of these cases' threads so far."""
+        for asked in running:
+            asked.cpu_s = self.cpu_s(asked.tid) or 0.0
+
+    def holders(self, running: Sequence[Asked]) -> list[Asked]:
+        """The case whose thread used nearly all of the CPU time of these since `note_cpu`; empty if none did.
+
+        Shares, not seconds: on a busy machine the thread that holds the interpreter may get little of a CPU.
+        """
+        used = [(self.cpu_s(asked.tid) or 0.0) - asked.cpu_s for asked in running]
+        return [asked for asked, cpu_s in zip(running, used, strict=True) if cpu_s > max(_HELD_S, 0.8 * sum(used))]
 
     def kill(self) -> None:
         """Kill it with its session, once: afterwards another process may have its pid."""

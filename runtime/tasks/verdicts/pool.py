@@ -278,15 +278,12 @@ class VerdictPool:
         """Retry alone the cases that used the CPU while no other thread of their process could run."""
         if handle.deaf_since_s is None:
             handle.deaf_since_s = now_s
-            for asked in begun:
-                asked.cpu_s = handle.cpu_s(asked.tid) or 0.0
+            handle.note_cpu(begun)
             return
         deaf_s = now_s - handle.deaf_since_s
         if deaf_s < min(DEAF_S, self._timeout_s):
             return
-        self._part(
-            handle, [asked for asked in begun if (handle.cpu_s(asked.tid) or 0.0) - asked.cpu_s > deaf_s / 2], begun
-        )
+        self._part(handle, handle.holders(begun), begun)
 
     def _part(self, handle: Handle, guilty: list[Asked], begun: list[Asked]) -> None:
         """Retry all cases of a process elsewhere: the guilty alone. If nothing says who is, half as many together."""
