@@ -63,7 +63,7 @@ Watch = Callable[[SetProgress], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedPrompt:
     """A prompt as messages show it. It is read before anything is measured, since files may go meanwhile."""
 
     where: str
@@ -79,7 +79,7 @@ class Measured:
     figures: Figures
     seconds: float
     """From its first request to its last verdict."""
-    asked: Sequence[Asked]
+    asked: Sequence[AskedPrompt]
     """Its prompts by their number in the set."""
 
     def as_json(self) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class Measured:
         }
 
 
-def _prompt_as_json(prompt: HeldOutPrompt, asked: Asked) -> dict[str, Any]:
+def _prompt_as_json(prompt: HeldOutPrompt, asked: AskedPrompt) -> dict[str, Any]:
     return {
         "index": prompt.index,
         "where": asked.where,
@@ -250,16 +250,16 @@ def _engine_of(settings: Settings, sets: Sequence[EvaluationSet]) -> GenerationC
     return engine_limits(settings.generation.model_copy(update=alone), sets)
 
 
-def _asked(task: Task) -> list[Asked]:
+def _asked(task: Task) -> list[AskedPrompt]:
     """Raises DataFailure for a file that was changed."""
-    return [Asked(task.where(index), task.prompt(index)) for index in range(task.num_prompts)]
+    return [AskedPrompt(task.where(index), task.prompt(index)) for index in range(task.num_prompts)]
 
 
 async def _measure_set(
     examiner: Examiner,
     rewards: RewardWorker,
     chosen: EvaluationSet,
-    asked: Sequence[Asked],
+    asked: Sequence[AskedPrompt],
     tell: Tell,
     watch: Watch,
 ) -> Measured:
