@@ -49,7 +49,7 @@ class SyncPump:
 
     async def _sync(self, version: int) -> None:
         if self.checkpoint_every and version % self.checkpoint_every == 0:
-            # Before the weights are published: no rank computes now, and a resume finds the version that closed.
+            # Before the workers load the weights: no rank computes now, and a resume finds the version that closed.
             try:
                 await self.checkpoint()
             except FileNotWritten as error:

@@ -277,7 +277,7 @@ def test_every_key_that_decides_what_is_trained_on_is_compared_by_name(tmp_path:
 
 
 ASKS = {"prompt": "hi", "answer": "1", "level": 1}
-CALL = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "add", "arguments": {"a": 1}}}]}
+CALL = {"role": "assistant", "content": "I add", "tool_calls": [{"function": {"name": "add", "arguments": {"a": 1}}}]}
 
 
 def rows(folder: Path, row: dict[str, Any], *overrides: str) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def outcome_in(output: Path) -> tuple[str, str | None]:
     ("verifier", "says"),
     [
         ("operator:sub", r"raised TypeError: unsupported operand .* for the completion .*; make it return 0.0"),
-        ("operator:concat", r"returned '.*ba' for the completion .*; return a reward in \[0, 1\]"),
+        ("operator:concat", r"returned '.*ba' for the completion .*; return a finite number"),
     ],
 )
 def test_a_verifier_that_fails_in_validation_is_told_and_counts_as_wrong(
@@ -76,7 +76,7 @@ def test_an_interrupt_while_the_model_is_loaded_ends_the_run_at_once(model: Path
     with pytest.raises(InterruptedAtStart, match="nothing was trained"):
         run(settings_of({"checkpointing.enabled": "true"}, steps=400), model, tmp_path, interrupt)
     assert "loading the model (trainer ranks: 1, generation workers: 1, engine: torch)" in told
-    assert not any("held-out" in text for text in told)
+    assert not any("measuring accuracy" in text for text in told)
     assert not list(tmp_path.glob("checkpoints/*"))
 
 

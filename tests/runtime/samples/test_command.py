@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from runtime.cli.app import app
 from runtime.report.samples import samples_beside
+from runtime.tasks.judges import LARGEST
 from tests.runtime.report.helpers import HOSTILE
 from tests.runtime.samples.helpers import line_of, write
 
@@ -101,11 +102,11 @@ def test_steps_that_a_resumed_run_took_again_are_marked_and_not_among_the_best(t
 
 
 def test_rewards_as_large_as_a_run_takes_are_shown(tmp_path: Path) -> None:
-    run = write(tmp_path / "run", line_of(0, reward=-1e30, advantage=-2e30, parts={"length": 1e30}))
+    run = write(tmp_path / "run", line_of(0, reward=-LARGEST, advantage=-2 * LARGEST, parts={"length": LARGEST}))
     result = CliRunner().invoke(app, ["samples", str(run)])
     assert result.exit_code == 0
     assert "step 0" in result.output
-    assert "1e+30" in result.output
+    assert "1e+15" in result.output
     assert "lines of" not in result.output
 
 
