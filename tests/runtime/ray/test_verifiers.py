@@ -88,15 +88,16 @@ def test_a_verifier_that_misbehaves_in_every_way_costs_the_groups_that_it_fails(
             "validation.rollouts_per_prompt": "4",
             "grpo.use_dynamic_sampling": "false",
             "async_rl.rollout_failure.on_dropped_prompt": "shrink",
-            "async_rl.rollout_failure.min_step_batch_fraction": "0.25",
+            "async_rl.rollout_failure.min_step_batch_fraction": "0.1",
+            "grpo.num_prompts_per_step": "10",
             "cluster.reward_threads": "16",
         },
-        steps=8,
+        steps=5,
     )
     told: list[Message] = []
     outcome = run(settings, model, tmp_path / "run", told.append)
     assert outcome.status == "completed", outcome.error
-    assert len(outcome.closed) == 8
+    assert len(outcome.closed) == 5
     assert adds_up(outcome.balance)
     assert outcome.worker_restarts == 0
     assert outcome.trace is not None
