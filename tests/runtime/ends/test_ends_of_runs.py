@@ -304,6 +304,7 @@ def test_a_run_that_a_budget_stops_tells_the_budget_first_and_keeps_its_last_wei
         lambda run: None,
         "--resume",
         grpo__max_num_steps=steps + 2,
+        generation__max_prompt_tokens=16,
         data__validation_size=0,
         async_rl__rollout_failure__max_skipped_prompts=3,
         async_rl__rollout_failure__min_step_batch_fraction=0.25,
