@@ -261,18 +261,26 @@ def shown(value: object) -> str:
         return f"a {type(value).__name__} (whose repr raised {type(error).__name__})"
 
 
-def load_verifier(target: str) -> Callable[..., Any]:
-    """The function that `module:function` names. Raises TaskError if it cannot be imported."""
-    module_name, _, function_name = target.partition(":")
-    if not module_name or not function_name:
-        raise TaskError(f"the verifier {target!r}: write it as module:function")
+def named_in_module(target: str, what: str, kind: str) -> tuple[str, str, dict[str, Any]]:
+    """The module and the name in `module:name`, and all that the module has. Raises TaskError if it can't be imported.
+
+    what, kind: as in messages: "the verifier", "function".
+    """
+    module_name, _, name = target.partition(":")
+    if not module_name or not name:
+        raise TaskError(f"{what} {target!r}: write it as module:{kind}")
     try:
-        members = vars(import_module(module_name))
+        return module_name, name, vars(import_module(module_name))
     except ImportError as error:
         raise TaskError(
-            f"the verifier {target!r}: importing {module_name} failed: {error}; it must be importable where "
-            "evenstep runs (installed, or in PYTHONPATH)"
+            f"{what} {target!r}: importing {module_name} failed: {error}; it must be importable where evenstep runs "
+            "(installed, or in PYTHONPATH)"
         ) from error
+
+
+def load_verifier(target: str) -> Callable[..., Any]:
+    """The function that `module:function` names. Raises TaskError if it cannot be imported."""
+    module_name, function_name, members = named_in_module(target, "the verifier", "function")
     if not callable(members.get(function_name)):
         own = (member for member in members.values() if inspect.isfunction(member) and member.__module__ == module_name)
         functions = sorted(function.__name__ for function in own if not function.__name__.startswith("_"))

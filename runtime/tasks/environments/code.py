@@ -2,11 +2,11 @@
 
 import json
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Literal
 
 from runtime.tasks.base import TaskError
 from runtime.tasks.environments.interface import Environment
+from runtime.tasks.judges import named_in_module
 
 SPLITS: tuple[Literal["training"], Literal["validation"]] = ("training", "validation")
 
@@ -35,16 +35,7 @@ class EnvironmentCode:
 
 def _load(target: str) -> type[Environment]:
     """The class that `module:Class` names. Raises TaskError if it cannot be imported, or is no Environment."""
-    module_name, _, class_name = target.partition(":")
-    if not module_name or not class_name:
-        raise TaskError(f"data.task.target {target!r}: write it as module:Class")
-    try:
-        members = vars(import_module(module_name))
-    except ImportError as error:
-        raise TaskError(
-            f"data.task.target {target!r}: importing {module_name} failed: {error}; it must be importable where "
-            "evenstep runs (installed, or in PYTHONPATH)"
-        ) from error
+    module_name, class_name, members = named_in_module(target, "data.task.target", "Class")
     found = members.get(class_name)
     if not isinstance(found, type) or not issubclass(found, Environment):
         classes = sorted(
