@@ -35,12 +35,6 @@ class StepRecord:
     """These groups, kept or filtered."""
     filtered_prompt_groups: int
     dropped_prompt_groups: int
-    dropped_by_kind: dict[str, int]
-    """The dropped groups: `infra` and `data` failures (L7), and `claim`, groups whose data could not be read (S5)."""
-    retries: dict[str, int]
-    """Failed attempts that were retried since the last record, `infra` and `data`."""
-    dropped_in_a_row_max: int
-    """Most prompts in a row given up on after infra failures, since the last record (L7)."""
     replaced_prompt_groups: int
     evicted_prompt_groups: int
     aborted_prompt_groups: int
@@ -52,16 +46,8 @@ class StepRecord:
     completion_length_mean: float | None
     """Sampled tokens a rollout, over all rollouts of finished groups counted under the step."""
     completion_length_max: int | None
-    completion_length_correct: float | None
-    """Mean of the correct rollouts alone."""
-    completion_length_wrong: float | None
-    """Mean of the others."""
     truncated_fraction: float | None
     """Share of these rollouts that the length limit cut off."""
-    repetition: float | None
-    """Mean share of a rollout's 4-grams of tokens that occurred in it before."""
-    pass_rate_histogram: dict[str, int]
-    """How many of the finished groups have which share of correct rollouts; keys are `PASS_RATES`."""
     generation_tokens_per_s: float
     """Sampled tokens of finished groups, over the last steps that cover RATE_WINDOW_S: groups come in bursts."""
     trained_tokens: int | None
@@ -78,13 +64,8 @@ class StepRecord:
     reference_kl: float | None
     entropy: float | None
     clip_fraction: float | None
-    clip_fraction_low: float | None
-    clip_fraction_high: float | None
     importance_weight_mean: float | None
     importance_weight_max: float | None
-    logprob_mismatch_mean: float | None
-    logprob_mismatch_max: float | None
-    logprob_mismatch_share: float | None
     grad_norm: float | None
     loss: float | None
     lr: float | None
@@ -101,6 +82,25 @@ class StepRecord:
     """open or closed."""
     reward_parts: dict[str, float] = dataclasses.field(default_factory=dict)
     """The mean of each part of the reward, by name, over the rollouts of `unfiltered_reward`."""
+    completion_length_correct: float | None = None
+    """Mean of the correct rollouts alone. Traces older than this field and the following end before it."""
+    completion_length_wrong: float | None = None
+    """Mean of the others."""
+    repetition: float | None = None
+    """Mean share of a rollout's 4-grams of tokens that occurred in it before."""
+    pass_rate_histogram: dict[str, int] = dataclasses.field(default_factory=dict)
+    """How many of the finished groups have which share of correct rollouts; keys are `PASS_RATES`."""
+    dropped_by_kind: dict[str, int] = dataclasses.field(default_factory=dict)
+    """The dropped groups: `infra` and `data` failures (L7), and `claim`, groups whose data could not be read (S5)."""
+    retries: dict[str, int] = dataclasses.field(default_factory=dict)
+    """Failed attempts that were retried since the last record, `infra` and `data`."""
+    dropped_in_a_row_max: int = 0
+    """Most prompts in a row given up on after infra failures, since the last record (L7)."""
+    clip_fraction_low: float | None = None
+    clip_fraction_high: float | None = None
+    logprob_mismatch_mean: float | None = None
+    logprob_mismatch_max: float | None = None
+    logprob_mismatch_share: float | None = None
 
     def as_json(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in _FIELDS}

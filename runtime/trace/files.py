@@ -21,7 +21,7 @@ from fsm.config.setup import Setup, set_up
 from fsm.core import AppliedEvent, Core
 from fsm.snapshot import restore
 from runtime.files import replacing
-from runtime.trace.kinds import TABLE, Json
+from runtime.trace.kinds import GROWN, TABLE, Json
 
 FORMAT = "evenstep trace 1"
 PACKAGES = (
@@ -78,7 +78,11 @@ def check_kinds(header: Json) -> None:
         named = isinstance(entry, list) and len(entry) == 2 and isinstance(entry[1], list)
         return entry[1] if named else entry
 
-    changed = [code for code, entry in TABLE.items() if _fields(written.get(code, entry)) != _fields(entry)]
+    def _same(code: str, entry: Any) -> bool:
+        had, has = _fields(written.get(code, entry)), _fields(entry)
+        return bool(had == (has[: len(had)] if code in GROWN and isinstance(had, list) else has))
+
+    changed = [code for code, entry in TABLE.items() if not _same(code, entry)]
     if changed or not written.keys() <= TABLE.keys():
         code = changed[0] if changed else min(written.keys() - TABLE.keys())
         raise TraceUnreadable(

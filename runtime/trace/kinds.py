@@ -149,6 +149,10 @@ def _by_place(fields: tuple[str, ...], convert: Mapping[str, Callable[[Any], Any
     return tuple((place, convert[name]) for place, name in enumerate(fields, first) if name in convert)
 
 
+GROWN = tuple(CODES[kind] for kind in (StepRecord, notes.Validated))
+"""Codes of kinds that have got fields at their end, with defaults: an older trace has the first of them."""
+
+
 def _with_defaults(kind: type[Any]) -> Callable[[Any], Any]:
     """How a kind is made that has got fields since its first traces: they have defaults, which `_make` ignores."""
     return lambda values: kind(*values)
@@ -156,7 +160,7 @@ def _with_defaults(kind: type[Any]) -> Callable[[Any], Any]:
 
 _READERS: Mapping[str, tuple[Callable[[Any], Any], _Converters]] = {
     code: (
-        _with_defaults(kind) if kind in (StepRecord, notes.Validated) else kind._make,
+        _with_defaults(kind) if code in GROWN else kind._make,
         _by_place(FIELDS[code], _READ, 0),
     )
     for code, kind in BY_CODE.items()
