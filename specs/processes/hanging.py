@@ -2,10 +2,10 @@
 
 A process that it hangs ends itself and leaves word of where:
 
-    hangs = Hangs(word, seconds)       # known to every process that runs the user's code
+    hangs = Hangs(words, seconds)      # known to every process that runs the user's code
     with watched(hangs):               # in each of them, around that code
         ...
-    hang_in(word)                      # in the process that finds it lost
+    hang_in(words)                     # in the process that finds it lost
 
 The watch is `faulthandler`'s, a thread of C: it also fires if the code holds the interpreter's lock. `alive` restarts
 it; an exploration calls that before everything that it runs.
@@ -13,6 +13,7 @@ it; an exploration calls that before everything that it runs.
 
 import faulthandler
 import importlib
+import os
 import re
 import signal
 import time
@@ -38,8 +39,8 @@ _RESTART_EVERY_S = 0.25
 class Hangs(NamedTuple):
     """What every process that runs the user's code must know."""
 
-    word: Path
-    """The file for word of where it hung."""
+    words: Path
+    """The folder for word of where it hung: a file a process, since several may hang at once."""
     seconds: float | None
     """The bound on the time of one case."""
 
@@ -80,7 +81,7 @@ def watched(hangs: Hangs | None) -> Iterator[None]:
     if hangs is None or _watches:
         yield
         return
-    with hangs.word.open("ab") as file:
+    with (hangs.words / str(os.getpid())).open("ab") as file:
         _watches.append(_Watch(file, hangs.seconds))
         try:
             yield
@@ -132,8 +133,13 @@ _ASKING = ("fsm/rules/sampler_calls.py", "fsm/rules/losses.py", "fsm/config/samp
 """The files that call the user's code, and nothing else that could hang."""
 
 
-def hang_in(word: Path) -> Hang | None:
-    """Where the process that left this word hung; None if there is no word."""
+def hang_in(words: Path) -> Hang | None:
+    """Where a process that left word in this folder hung, one in the user's code first; None if there is no word."""
+    hangs = [hang for file in sorted(words.iterdir()) if (hang := _hang_of(file)) is not None]
+    return min(hangs, key=lambda hang: not hang.what, default=None)
+
+
+def _hang_of(word: Path) -> Hang | None:
     text = word.read_text(encoding="utf-8", errors="replace")
     timeout = re.search(r"Timeout \((?:(\d+):(\d+):)?([\d.]+)\)", text)
     if timeout is None:

@@ -58,8 +58,7 @@ def asking_apart(names: Mapping[str, str], seconds: float | None, work: Callable
     that it hangs ends itself; `seconds` is the bound on one case. `names`: see `specs.check.cases.outside_code`.
     """
     with tempfile.TemporaryDirectory() as folder:
-        hangs = Hangs(Path(folder) / "word", seconds)
-        hangs.word.touch()
+        hangs = Hangs(Path(folder), seconds)
         return _asked_apart(names, " or ".join(names.values()), hangs, work)
 
 
@@ -89,7 +88,7 @@ def _asked_apart(names: Mapping[str, str], who: str, hangs: Hangs, work: Callabl
 
 def _fail_if_it_hangs(names: Mapping[str, str], hangs: Hangs) -> None:
     """Report a hang of which a process left word."""
-    hang = hang_in(hangs.word)
+    hang = hang_in(hangs.words)
     if hang is None:
         return
     if not hang.what:

@@ -18,7 +18,7 @@ from runtime.cli.app import app
 from runtime.launch import signals
 from runtime.launch.signals import NoAnswer, answering_within, set_up_in_time
 from specs.processes import hanging
-from specs.processes.hanging import Hangs, alive, hang_in, nobody_asked, watched
+from specs.processes.hanging import Hang, Hangs, alive, hang_in, nobody_asked, watched
 from tests.runtime.cli.check.helpers import checked
 
 ROOT = Path(__file__).parents[4]
@@ -99,17 +99,14 @@ def test_a_sampler_that_is_slow_and_does_answer_is_undetermined_at_the_bound(tmp
     assert "more than 1 s" in result.stdout
 
 
-def in_a_process_of_its_own(word: Path, code: str) -> int:
-    """The exit code of some lines that know `hangs`, whose watch fires after three seconds."""
+def in_a_process_of_its_own(words: Path, code: str) -> subprocess.Popen[bytes]:
+    """Some lines that know `hangs`, whose watch fires after three seconds."""
     lines = (
         "import time\nfrom pathlib import Path\nfrom specs.processes import hanging\n"
         "from specs.processes.hanging import Hangs, alive, nobody_asked, watched\n"
-        f"hanging.LOADING_S = hanging.ASKING_S = 3.0\nhangs = Hangs(Path({str(word)!r}), 0.0)\n"
+        f"hanging.LOADING_S = hanging.ASKING_S = 3.0\nhangs = Hangs(Path({str(words)!r}), 0.0)\n"
     )
-    ended = subprocess.run(
-        [sys.executable, "-c", lines + code], env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=120, check=False
-    )
-    return ended.returncode
+    return subprocess.Popen([sys.executable, "-c", lines + code], env={**os.environ, "PYTHONPATH": str(ROOT)})
 
 
 @pytest.mark.parametrize(
@@ -126,22 +123,38 @@ def in_a_process_of_its_own(word: Path, code: str) -> int:
     ],
 )
 def test_a_process_ends_itself_where_what_is_watched_does_not_come_back(tmp_path, code, hung):
-    word = tmp_path / "word"
-    word.touch()
-    assert in_a_process_of_its_own(word, code) == (1 if hung else 0)
-    found = hang_in(word)
+    assert in_a_process_of_its_own(tmp_path, code).wait(120) == (1 if hung else 0)
+    found = hang_in(tmp_path)
     assert (found is not None) is hung
     if found is not None:
         assert found.within_s == 3.0
         assert found.method == "", "no sampler was asked"
 
 
+def test_processes_that_hang_at_the_same_moment_each_leave_their_own_word(tmp_path):
+    at_s = time.time() + 5
+    code = f"time.sleep({at_s} - time.time())\nwith watched(hangs): time.sleep(600)"
+    processes = [in_a_process_of_its_own(tmp_path, code) for _ in range(4)]
+    assert [process.wait(120) for process in processes] == [1, 1, 1, 1]
+    words = [file.read_text(encoding="utf-8") for file in tmp_path.iterdir()]
+    assert len(words) == 4
+    assert all(word.count("Timeout") == 1 and word.count("<string>") == 1 for word in words)
+
+
+def test_a_hang_in_the_users_code_is_told_before_one_elsewhere(tmp_path):
+    begin = "Timeout (0:00:06)!\nThread 0x1 (most recent call first):\n"
+    called = '  File "fsm/rules/sampler_calls.py", line 9 in ask\n'
+    (tmp_path / "1").write_text(f'{begin}  File "elsewhere.py", line 3 in wait\n', encoding="utf-8")
+    (tmp_path / "2").write_text(f'{begin}  File "mine.py", line 7 in select\n{called}', encoding="utf-8")
+    assert hang_in(tmp_path) == Hang(6.0, "sampler", "select", "mine.py, line 7")
+
+
 def test_the_watch_is_off_again_whatever_happens_meanwhile(tmp_path):
-    with pytest.raises(ZeroDivisionError), watched(Hangs(tmp_path / "word", None)):
+    with pytest.raises(ZeroDivisionError), watched(Hangs(tmp_path, None)):
         raise ZeroDivisionError
     with nobody_asked():
         alive(None)
-    assert hang_in(tmp_path / "word") is None
+    assert hang_in(tmp_path) is None
 
 
 # Scenarios and setups
