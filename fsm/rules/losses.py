@@ -1,7 +1,8 @@
 """Losses: a filtered or dropped group is replaced from the spare pool (L2), or lost and charged to a step (L3, L4).
 
-The budgets of dropped prompts are here too (L7). The charge itself is counted by the ledger of the step
-(`fsm.machines.shortfall_ledger`); which step that is, the sampler decides.
+The budgets of dropped prompts are here too (L7). Which step is charged, the sampler decides
+(`charge_step_for_lost_group` in `fsm.samplers.protocol`). Firing `charge` adds one to that step's ledger, and refuses
+where the step has no place left; firing `charged` makes the step being assembled full once selected + charged = N.
 """
 
 from fsm.errors import BudgetExceeded, SamplerError

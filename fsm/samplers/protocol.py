@@ -60,7 +60,9 @@ class DropAccountingSampler(Protocol):
     def charge_step_for_lost_group(self, target_step: int | None, assembling_version: int) -> int | None:
         """The step that a lost group is charged to, or None for none (L3).
 
-        `assembling_version` is the earliest step with selected + charged < N.
+        `target_step` is the group's stamp, None without one; `assembling_version` is the earliest step with selected +
+        charged < N. Of the built-in samplers in_order stamps the target step, ready_first and weight_fifo stamp none,
+        and all three have the default, `BaseSampler`'s; windowed answers None.
         """
 
 
