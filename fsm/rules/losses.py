@@ -40,7 +40,10 @@ def spend_budget(state: State, laws: Laws, kind: FailureKind, error: str) -> Don
 
 
 def replace_or_lose(state: State, laws: Laws, group_class: GroupClass) -> Done:
-    """L2: a spare takes over the slot, with its stamp; where no spare may, the group is lost."""
+    """L2: a spare takes over the slot, with its stamp; where no spare may, the group is lost.
+
+    Where spares are not used at all, `max_replacements` is 0.
+    """
     if group_class.replacements >= laws.limits.max_replacements or state.pool.spares == 0:
         return lose(state, laws, group_class)
     target_step, bucket, _, replacements, label = group_class
@@ -67,7 +70,7 @@ def lose(state: State, laws: Laws, group_class: GroupClass) -> Done:
     ledger = laws.fire(SHORTFALL_LEDGER, "charge", ledger, ledger_context(state, laws.limits, step))
     state = state._replace(ledgers=pages.put(state.ledgers, step, ledger))
     if step == state.trainer.version:
-        # Its context reads the ledger that was just replaced.
+        # Its context reads the ledger that was just replaced. A later step reads its ledger when it opens.
         state = state._replace(step=laws.fire(STEP_ASSEMBLY, "charged", state.step, step_context(state, laws)))
     return state, [changes.GroupLost(step)]
 

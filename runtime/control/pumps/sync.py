@@ -1,5 +1,11 @@
-"""The sync pump: where weights are synced. The trainer publishes them (after a step `TrainerGroup.finish_step` has done
-so already, and `publish` returns that), and `Fleet.load` has the generation workers take them.
+"""The sync pump: where weights are synced.
+
+1. The trainer's ranks gather the weights and the first rank publishes them. After an optimizer step this is part of
+   the call that takes it (`TrainerGroup.finish_step`); `publish` returns that publication, or makes the first one.
+2. `Fleet.load` hands every generation worker the publication. The worker fetches the weights
+   (`runtime.transport.weight_sync`), loads them unless it has newer ones, and returns its version, which must be
+   the published one. A worker that was restarted loads the newest publication before anything else.
+3. Once all have confirmed, the core hears SyncFinished, and dispatches again.
 
 Consumes: SyncWeights.
 Waits for: the trainer to publish the version, then every generation worker to confirm it.
