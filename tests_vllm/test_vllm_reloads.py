@@ -1,7 +1,6 @@
 """A model that vLLM would compute wrongly after a sync is refused when the engine starts."""
 
 import asyncio
-import sys
 from pathlib import Path
 
 import pytest
@@ -9,9 +8,7 @@ import pytest
 from runtime.generation.config import GenerationConfig, VllmEngineConfig
 from runtime.generation.on_vllm.engine import VllmEngine
 from runtime.models.directory import UnsupportedModel
-
-sys.path.append(str(Path(__file__).parent.parent / "tests" / "runtime" / "models"))
-from architecture_helpers import save  # shared with the tests of the torch engine
+from tests.runtime.models.architectures import save
 
 
 def test_experts_that_vllm_reloads_wrongly_on_a_cpu_are_refused(tmp_path: Path) -> None:
