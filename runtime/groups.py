@@ -118,6 +118,8 @@ class GroupReceipt:
     """Seconds that scoring took."""
     parts: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """The parts of each reward, by name (`Verdict.parts`); 0 where a verdict lacks one."""
+    distinct: int | None = None
+    """How many of its completions differ; None if nobody has counted."""
     samples: tuple[Json, ...] = ()
     """What some of its rollouts said: lines of samples.jsonl as far as they are known (`runtime.samples`)."""
 

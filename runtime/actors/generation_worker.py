@@ -297,6 +297,7 @@ class GenerationWorker:
             completion_tokens=tuple(sample.completion.tokens for sample in group.samples),
             finished=tuple(sample.finished for sample in group.samples),
             repetition=tuple(sample.repetition for sample in group.samples),
+            distinct=len({sample.turns for sample in group.samples}),
             generation_s=generation_s,
             reward_s=reward_s,
         )

@@ -23,6 +23,7 @@ from runtime.cli.report import report_command
 from runtime.cli.scenario import scenario_app
 from runtime.cli.trace import trace
 from runtime.cli.train import TrainCommand, train
+from runtime.cli.try_out import try_command
 
 app = typer.Typer(
     name="evenstep",
@@ -53,6 +54,7 @@ def options(
 
 
 app.command("train", cls=TrainCommand)(train)
+app.command("try")(try_command)
 app.command("eval")(eval_command)
 app.command("check", cls=CheckCommand)(check)
 app.add_typer(scenario_app, name="scenario")

@@ -20,6 +20,7 @@ from runtime.cli.common import WRONG_USE, OutputRefused, require_writable, write
 from runtime.launch.examinee import Examinee, find_examinee, load_evaluation
 from runtime.settings import Settings
 from runtime.trace.notes import EXIT_CODES
+from runtime.wording import counted
 
 if TYPE_CHECKING:
     from runtime.evaluation.sets import EvaluationSet
@@ -162,8 +163,9 @@ def _progress(console: Console, sets: "Sequence[EvaluationSet]") -> "Iterator[Wa
             said_s = said_s or now_s  # from the first prompt on
             if now_s - said_s >= SAY_EVERY_S:
                 said_s = now_s
-                so_far = f"{progress.rated} of {progress.prompts} prompts, accuracy {progress.accuracy:.3f} so far"
-                console.print(Text(f"{progress.name}: {so_far}"), soft_wrap=True)
+                rated = f"{progress.rated} of {counted(progress.prompts, 'prompt')}"
+                says = f"{progress.name}: {rated}, accuracy {progress.accuracy:.3f} so far"
+                console.print(Text(says), soft_wrap=True)
 
         yield say
         return
@@ -206,7 +208,6 @@ def _print(measured: "Sequence[Measured]", examinee: Examinee) -> None:
     console.print(Text("in brackets: 95% confidence intervals, over prompts"), soft_wrap=True)
     for each in measured:
         if each.figures.failures:
-            said = f"{each.figures.failures} of {each.figures.rollouts} rollouts of {each.chosen.name} have no verdict"
-            console.print(
-                Text(f"{said}, and count as wrong; one of them: {each.figures.first_failure}"), soft_wrap=True
-            )
+            said = f"{each.figures.failures} of {counted(each.figures.rollouts, 'rollout')} of {each.chosen.name}"
+            why = f"have no verdict, and count as wrong; one of them: {each.figures.first_failure}"
+            console.print(Text(f"{said} {why}"), soft_wrap=True)

@@ -13,6 +13,7 @@ from fsm.state import State
 from runtime.cli.common import TraceArgument, errors_as_exit_codes
 from runtime.trace.replay import Replay, replay
 from runtime.trace.show import printable_lines
+from runtime.wording import counted
 from specs.model import Answer
 from specs.properties.catalog import EDGES
 from specs.properties.kinds import Transition as Answered
@@ -86,7 +87,7 @@ def _summary(result: Replay) -> str:
     stands = f"the run is {result.status}: {result.core.waits_for()}" if result.ended is None else result.ended.said
     torn = " The last line is torn and was skipped." if result.trace.torn else ""
     return (
-        f"records {result.first_seq} to {result.last_seq}: {result.events:,} events answered {same}, "
+        f"records {result.first_seq} to {result.last_seq}: {counted(result.events, 'event')} answered {same}, "
         f"{result.snapshots:,} snapshots equal; {len(ALWAYS) + len(EDGES)} properties checked after each.{torn}\n"
         f"{stands}"
     )

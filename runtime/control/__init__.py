@@ -9,6 +9,7 @@ start with `pumps`: a sync of weights is `pumps.sync`, a rollout that dies is `p
     starting      phase 1: actors, core, pumps
     event_loop    events in, effects out, tasks and timers
     pumps/        effects to calls of trainer, fleet and recorder; answers to events
+    collapse      nothing is left to learn, said once
     run_recorder  metrics, notes of the trace, messages
     ending        phase 4: what is saved, and the outcome
     failures      the first cause of an error, in one line

@@ -9,6 +9,7 @@ from fsm.core import AppliedEvent, Core
 from fsm.effects import StepClosed
 from fsm.events import DeadEndReached, GroupFailed, StallTimeout
 from fsm.state import State
+from runtime.control.collapse import CollapseWatch
 from runtime.control.failures import FailedAttempts
 from runtime.control.messages import Listener, Notice, StepDone, ValidationDone
 from runtime.evaluation.config import DEFAULT_SET
@@ -22,6 +23,7 @@ from runtime.samples.book import SampleBook
 from runtime.trace import notes
 from runtime.trace.writer import Trace
 from runtime.training.step_metrics import NOTHING_TRAINED_REMEDY, StepMetrics
+from runtime.wording import counted
 
 
 class RunRecorder:
@@ -36,10 +38,12 @@ class RunRecorder:
         trace: Trace,
         send: Listener,
         samples: SampleBook | None = None,
+        collapse: CollapseWatch | None = None,
     ) -> None:
-        """samples: None keeps none."""
+        """samples: None keeps none. collapse: None watches for none."""
         self._meter = meter
         self._samples = samples or SampleBook(0)
+        self._collapse = collapse
         self._unmetered: list[tuple[AppliedEvent, State, float]] = []
         """Transitions that the meter has not seen yet, with the state after each and the time."""
         self._writers = writers
@@ -89,6 +93,8 @@ class RunRecorder:
         self._catch_up().receive(receipt)
         self._samples.receive(receipt)
         self._trace.note(notes.note_of_receipt(receipt))
+        if self._collapse is not None and (says := self._collapse.receive(receipt)):
+            self._send(Notice(says))
 
     def note(self, note: notes.Note) -> None:
         self._trace.note(note)
@@ -181,8 +187,9 @@ class RunRecorder:
         if figures.failures:
             self._send(
                 Notice(
-                    f"{figures.failures} of {figures.rollouts} held-out rollouts{f' of {name}' if of_set else ''} have "
-                    f"no verdict after step {step}, and count as wrong; one of them: {figures.first_failure}"
+                    f"{figures.failures} of {counted(figures.rollouts, 'held-out rollout')}"
+                    f"{f' of {name}' if of_set else ''} have no verdict after {counted(step, 'step')}, and count as "
+                    f"wrong; one of them: {figures.first_failure}"
                 )
             )
         self._send(ValidationDone(step, name, evaluation.accuracy))

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from runtime.actors.fleet import Fleet
 from runtime.actors.reward_worker import RewardWorker, verdict_threads
 from runtime.actors.trainer_group import TrainerGroup
 from runtime.checkpoints.checkpoint import CHECKPOINTS
+from runtime.control.collapse import CollapseWatch
 from runtime.control.event_loop import Control
 from runtime.control.failures import InterruptedAtStart, failure_of
 from runtime.control.messages import Listener, Notice, Outcome, RunPlan
@@ -29,16 +30,21 @@ from runtime.control.pumps.sync import SyncPump
 from runtime.control.pumps.training import TrainingPump
 from runtime.control.run_recorder import RunRecorder
 from runtime.files import FileNotWritten, writing
+from runtime.generation.config import VllmEngineConfig
 from runtime.metrics.accumulator import StepMeter
 from runtime.metrics.writers import MetricsWriter, close_writers, open_writers
 from runtime.naming import start_actor
 from runtime.output.directory import begun_in, write_config, write_run_id
 from runtime.output.shared_output import SharedOutput
 from runtime.samples.book import SampleBook
+from runtime.settings import Settings
+from runtime.tasks.config import CustomTaskConfig, ReasoningGymTaskConfig
+from runtime.tasks.rewards import RatedByFunctions
 from runtime.trace.files import make_header, next_incarnation, trace_path
 from runtime.trace.notes import WorkerStarted
 from runtime.trace.writer import Trace
 from runtime.transport.data_plane import DataPlane, open_data_plane
+from runtime.wording import counted
 
 
 @dataclass(slots=True)
@@ -85,7 +91,7 @@ async def begin(
     fleet.on_start = lambda worker: recorder.note(WorkerStarted(worker))
     fleet.on_death = recorder.worker_lost
     if resume is not None:
-        tell(Notice(f"resuming from {resume.checkpoint}, after {core.state.trainer.version} steps"))
+        tell(Notice(f"resuming from {resume.checkpoint}, after {counted(core.state.trainer.version, 'step')}"))
     await fleet.load(await trainer.publish(core.state.trainer.version))
     progressed()
     control = Control(core)
@@ -180,7 +186,8 @@ def _open_core(
         trace = closing.enter_context(Trace(path, header, settings.trace, trace_refused))
     resumed_at = None if saved is None else saved["state"]["trainer"][1]
     samples = SampleBook(settings.samples.per_step, incarnation, resumed_at)
-    recorder = RunRecorder(StepMeter(setup.limits, time.monotonic()), writers, trace, tell, samples)
+    collapse = CollapseWatch(settings.grpo.num_prompts_per_step, plan.output)
+    recorder = RunRecorder(StepMeter(setup.limits, time.monotonic()), writers, trace, tell, samples, collapse)
     if saved is None:
         core = Core(setup, observer=recorder.observe)
     else:
@@ -195,9 +202,26 @@ def _open_core(
             recorder.ended("failed", failure_of(error).says, recorder.last_checkpoint, None)
 
     closing.push(record_failure)
-    for notice in core.notices:
+    for notice in worth_telling(core.notices, settings):
         tell(Notice(notice))
     return core, recorder, trace.path if settings.trace.enabled else None
+
+
+def worth_telling(notices: Sequence[str], settings: Settings) -> Iterator[str]:
+    """The core's notices, in which a missing deadline takes fewer words, and none where no attempt can hang.
+
+    None can where everything is the package's own and on this machine.
+    """
+    no_deadline = "async_rl.rollout_failure.rollout_timeout_s is null"
+    foreign = isinstance(settings.data.task, RatedByFunctions | ReasoningGymTaskConfig | CustomTaskConfig)
+    may_hang = (
+        foreign or settings.cluster.address is not None or isinstance(settings.generation.engine, VllmEngineConfig)
+    )
+    for notice in notices:
+        if not notice.startswith(no_deadline):
+            yield notice
+        elif may_hang:
+            yield f"{no_deadline}: a rollout that hangs keeps its slot; set it to several times what a rollout takes"
 
 
 def _close_writers(writers: list[MetricsWriter], tell: Listener) -> None:

@@ -19,6 +19,7 @@ from runtime.explain.situation import Situation, classes_in_hand
 from runtime.trace.choose import with_text
 from runtime.trace.kinds import mark_of
 from runtime.trace.records import TransitionRecord
+from runtime.wording import counted
 
 LOST_SHOWN = 5
 VERSIONS_TRIED = 64
@@ -211,10 +212,10 @@ def _idle_sampler(situation: Situation) -> Cause | None:
     name = situation.sampler
     return Cause(
         (
-            f"{state.sheet.ready} groups are ready, and the sampler is asked for {situation.least} to "
+            f"{counted(state.sheet.ready, 'group')} are ready, and the sampler is asked for {situation.least} to "
             f"{situation.want} of them",
-            f"sampler {name} selects none of the {state.sheet.ready} groups that are ready ({_listed(state, ())}), "
-            f"though nothing else can come",
+            f"sampler {name} selects none of the {counted(state.sheet.ready, 'group')} that are ready "
+            f"({_listed(state, ())}), though nothing else can come",
         ),
         f"correct select of {name}: when nothing is in flight and nothing can be dispatched, it must take what is "
         f"ready",

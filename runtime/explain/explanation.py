@@ -16,6 +16,7 @@ from runtime.explain.situation import Look, Situation, situation_at
 from runtime.explain.waits import stalled, starved, waiting
 from runtime.trace.notes import EXIT_CODES
 from runtime.trace.reader import TraceFile
+from runtime.wording import counted
 
 EXIT = {
     **{RunVerdict(status): code for status, code in EXIT_CODES.items()},
@@ -110,7 +111,7 @@ def _trouble(situation: Situation) -> Finding | None:
 
 def _ended_by(situation: Situation) -> str:
     """The limit that a completed run reached, and how many prompts it left over."""
-    left_over = f"{situation.state.sheet.leftover} prompts left over"
+    left_over = f"{counted(situation.state.sheet.leftover, 'prompt')} left over"
     if 0 <= situation.limits.max_steps <= situation.step:
         return f"grpo.max_num_steps is {situation.limits.max_steps} (X3), {left_over}"
     epochs = situation.trace.header["config"]["grpo"]["max_num_epochs"]
@@ -178,7 +179,7 @@ def resumes(situation: Situation) -> str:
     newest = newest_checkpoint(situation)
     if newest is None:
         return f"there is no whole checkpoint in {checkpoints_of(situation)}, so --resume has nothing to continue from"
-    return f"--resume continues from {newest}, after {step_of(newest)} steps"
+    return f"--resume continues from {newest}, after {counted(step_of(newest), 'step')}"
 
 
 def left(situation: Situation) -> str | None:

@@ -10,6 +10,7 @@ from fsm.values import pages
 from runtime.explain.finding import LEAST_S, Finding, RunVerdict, limit_s, seconds
 from runtime.explain.situation import Situation
 from runtime.trace.vitals import RunningAttempt
+from runtime.wording import counted
 
 OLDEST_SHOWN = 3
 CLASSES_TRIED = 16
@@ -88,7 +89,7 @@ def _dead_workers(situation: Situation) -> Finding | None:
     return Finding(
         RunVerdict.STALLED,
         (
-            f"{in_flight} groups are in flight, and no worker is left to generate them",
+            f"{counted(in_flight, 'group')} in flight, and no worker is left to generate any",
             f"all {len(workers)} generation workers are dead, the last for "
             f"{seconds(situation.age_s(last_s))}: {listed}",
         ),
@@ -157,8 +158,9 @@ def starved(situation: Situation) -> Finding | None:
         RunVerdict.STARVED,
         (
             f"groups finish, and dynamic sampling filters {share:.0%} of them",
-            f"of the last {len(recent)} groups {right / len(recent):.0%} are all right and {wrong / len(recent):.0%} "
-            f"all wrong{other}: their rewards are all equal, so there is nothing to learn from them",
+            f"of the last {counted(len(recent), 'group')} {right / len(recent):.0%} are all right and "
+            f"{wrong / len(recent):.0%} all wrong{other}: their rewards are all equal, so there is "
+            "nothing to learn from them",
         ),
         f"the data is {easy} for the policy as it is: mix in {'harder' if right >= wrong else 'easier'} prompts, raise "
         "num_generations_per_prompt or the temperature, give partial rewards, or bound the search with "
@@ -216,7 +218,7 @@ def _between_attempts(situation: Situation) -> Finding:
     left_s = first.since_s + first.delay_s - situation.now_s
     late_s = max(0.0, -left_s)
     said = (
-        f"{len(backoffs)} groups back off after failed attempts; the first, prompt {first.attempt.prompt}, "
+        f"{counted(len(backoffs), 'group')} back off after failed attempts; the first, prompt {first.attempt.prompt}, "
         f"{'is tried again in ' + seconds(max(0.0, left_s)) if not late_s else 'was due ' + seconds(late_s) + ' ago'}"
     )
     if late_s > LEAST_S:

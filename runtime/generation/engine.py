@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from runtime.generation.config import GenerationConfig, Sampling
 from runtime.tasks.base import DataFailure
+from runtime.wording import counted
 
 Weights = Mapping[str, npt.NDArray[np.generic]]
 """Weights by the model's own names. numpy lacks bfloat16, so its bits travel as uint16."""
@@ -107,8 +108,8 @@ class PromptTooLong(DataFailure):
         self.tokens = tokens
         self.limit = limit
         super().__init__(
-            f"request {request_id!r}: its prompt has {tokens} tokens and generation.max_prompt_tokens is {limit}; "
-            f"shorten the prompt or leave it out of the data, raise the limit, or {LONG_PROMPT_REMEDY}"
+            f"request {request_id!r}: its prompt has {counted(tokens, 'token')} and generation.max_prompt_tokens is "
+            f"{limit}; shorten the prompt or leave it out of the data, raise the limit, or {LONG_PROMPT_REMEDY}"
         )
 
     def __reduce__(self) -> "tuple[type[PromptTooLong], tuple[str, int, int]]":

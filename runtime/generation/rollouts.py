@@ -23,6 +23,7 @@ from runtime.tasks.environments.host import EnvironmentLost
 from runtime.tasks.environments.interface import Episode
 from runtime.tasks.environments.pool import TurnTooLong
 from runtime.tasks.split import derive_seed
+from runtime.wording import counted
 
 Result = TypeVar("Result")
 OpenEpisode = Callable[[int], Awaitable[Episode]]
@@ -52,6 +53,8 @@ class Sample:
     logprobs: npt.NDArray[np.float32]
     finished: bool
     turns: tuple[str, ...]
+    ends: tuple[int, ...]
+    """Where the prompt ends in the arrays, then each turn, of policy and environment by turns; a turn may be empty."""
     rated: Rated | None = None
     """The environment's verdict, or why it has none; None if a reward worker is to rate it."""
 
@@ -220,8 +223,9 @@ class _EpisodeSampler:
         if len(prompt) > self.max_prompt_tokens:
             skipped = f", or {LONG_PROMPT_REMEDY}" if self.limit_key == LIMIT_KEY else ""
             raise DataFailure(
-                f"{self.where(index)} was opened with a prompt of {len(prompt)} tokens, and {self.limit_key} is "
-                f"{self.max_prompt_tokens}; raise that, or have the environment ask with less{skipped}"
+                f"{self.where(index)} was opened with a prompt of {counted(len(prompt), 'token')}, and "
+                f"{self.limit_key} is {self.max_prompt_tokens}; raise that, or have the environment "
+                f"ask with less{skipped}"
             )
         return prompt
 
@@ -315,7 +319,7 @@ def _encoded(encode: Callable[[], npt.NDArray[np.int32]]) -> npt.NDArray[np.int3
 def _opening(prompt_token_ids: npt.NDArray[np.int32]) -> Sample:
     tokens = len(prompt_token_ids)
     no_loss, no_logprobs = np.zeros(tokens, dtype=np.bool_), np.zeros(tokens, dtype=np.float32)
-    return Sample(prompt_token_ids, no_loss, no_logprobs, finished=False, turns=())
+    return Sample(prompt_token_ids, no_loss, no_logprobs, finished=False, turns=(), ends=(tokens,))
 
 
 def _append(sample: Sample, sequence: GeneratedSequence, codec: TextCodec) -> Sample:
@@ -327,6 +331,7 @@ def _append(sample: Sample, sequence: GeneratedSequence, codec: TextCodec) -> Sa
         logprobs=np.concatenate([sample.logprobs, sequence.logprobs]),
         finished=sequence.finished,
         turns=(*sample.turns, codec.decode(text)),
+        ends=(*sample.ends, len(sample.token_ids) + len(sequence.token_ids)),
     )
 
 
@@ -338,4 +343,5 @@ def _insert(sample: Sample, token_ids: npt.NDArray[np.int32]) -> Sample:
         logprobs=np.concatenate([sample.logprobs, np.zeros(len(token_ids), dtype=np.float32)]),
         finished=False,
         turns=sample.turns,
+        ends=(*sample.ends, len(sample.token_ids) + len(token_ids)),
     )

@@ -9,6 +9,7 @@ its message says what to set; every wait for Ray or the controller has a bound.
     model           the model directory: checked, made, warmed up (another process)
     export_model    a checkpoint as a model directory (needs torch; no run)
     run             a run from its settings to its summary
+    try_out         the first prompts and their rewards, without a run (needs torch)
     ray_session     a private cluster, or one that is joined
     driving         the controller's messages, and an Outcome even if it dies
     progress        what a terminal shows

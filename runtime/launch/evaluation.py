@@ -26,9 +26,10 @@ from runtime.checkpoints.origin import identity_of
 from runtime.control.messages import Progress
 from runtime.evaluation.examiner import Examiner
 from runtime.evaluation.figures import Figures, figures_of
-from runtime.evaluation.sets import PART_PROMPTS, PARTS_AT_A_TIME, EvaluationSet, engine_limits
-from runtime.generation.config import GenerationConfig, VllmEngineConfig
+from runtime.evaluation.sets import PART_PROMPTS, PARTS_AT_A_TIME, EvaluationSet, engine_limits, keys_of_limits
+from runtime.generation.config import GenerationConfig, TorchEngineConfig, VllmEngineConfig
 from runtime.generation.engine import RequestRefused, WeightsMismatch
+from runtime.generation.on_torch.self_check import check_supported
 from runtime.generation.on_vllm.setup import VllmMissing, check_vllm_installed
 from runtime.generation.rollouts import SampledGroup, gather_or_cancel
 from runtime.groups import Evaluation, HeldOutPrompt, joined
@@ -39,7 +40,7 @@ from runtime.launch.prompt_lengths import long_held_out
 from runtime.models.directory import ModelDirectoryProblem, UnsupportedModel, inspect_model
 from runtime.models.smollm2 import ModelPackageMissing
 from runtime.models.text import model_stop_tokens
-from runtime.models.weights import to_numpy
+from runtime.models.weights import model_without_memory, to_numpy
 from runtime.settings import Settings
 from runtime.tasks.base import DataFailure, Rated, Scored, Task, TaskError
 from runtime.tasks.environments.task import open_environments
@@ -137,6 +138,7 @@ def measure(
             directory = _directory_of(settings, examinee, Path(made) / "model")
             tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(directory, local_files_only=True)
             stops = model_stop_tokens(tokenizer, directory)
+            _refuse_long_sequences(settings, sets, directory)
             problems = list(dict.fromkeys(_problems(settings, sets, tokenizer, stops, tell)))
             if problems:
                 raise ConfigError("\n  - ".join(["nothing can be measured:", *problems]))
@@ -154,6 +156,19 @@ def _directory_of(settings: Settings, examinee: Examinee, made: Path) -> Path:
     directory = prepare_model(settings.model_copy(update={"policy": policy}), made)
     inspect_model(directory)
     return directory
+
+
+def _refuse_long_sequences(settings: Settings, sets: Sequence[EvaluationSet], directory: Path) -> None:
+    """Raise UnsupportedModel, with the keys at fault, for sequences that the torch engine can't compute."""
+    generation, limits = settings.generation, _engine_of(settings, sets)
+    if not isinstance(generation.engine, TorchEngineConfig):
+        return
+    unused = {"max_prompt_tokens": generation.max_prompt_tokens > limits.max_prompt_tokens}
+    unused["max_new_tokens"] = generation.max_new_tokens > limits.max_new_tokens
+    keys = keys_of_limits(
+        generation.model_copy(update={key: 0 for key, is_unused in unused.items() if is_unused}), sets
+    )
+    check_supported(model_without_memory(directory), limits.max_prompt_tokens + limits.max_new_tokens, keys)
 
 
 def _problems(

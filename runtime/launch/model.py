@@ -1,6 +1,6 @@
 """The model directory that a run starts from, checked and prepared. Needs torch: it runs in another process."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,6 +29,12 @@ from runtime.training.model import check_context, decoder_layers, freeze_all_but
 
 def prepare(settings: Settings, directory: Path) -> Iterator[Prepared | Progress]:
     """Check the model and count the prompts, then prepare the model; the last element is the result."""
+    found = yield from check_model_and_prompts(settings)
+    yield Prepared(found, None if found.refusals else prepare_model(settings, directory))
+
+
+def check_model_and_prompts(settings: Settings) -> Generator[Progress, None, Findings]:
+    """Whether the model can be trained, what ends and begins its texts, and which prompts are too long."""
     try:
         source = source_of(settings)
         tokenizer = tokenizer_of(source)
@@ -40,11 +46,9 @@ def prepare(settings: Settings, directory: Path) -> Iterator[Prepared | Progress
             (yield from count_prompts(settings, tokenizer)),
         ]
     except (ModelPackageMissing, ModelDirectoryProblem, UnsupportedModel) as refused:
-        yield Prepared(Findings(refusals=(str(refused),)), None)
-        return
+        return Findings(refusals=(str(refused),))
     refusals = tuple(dict.fromkeys(refusal for found in checked for refusal in found.refusals))
-    notices = tuple(notice for found in checked for notice in found.notices)
-    yield Prepared(Findings(refusals, notices), None if refusals else prepare_model(settings, directory))
+    return Findings(refusals, tuple(notice for found in checked for notice in found.notices))
 
 
 def as_rendered(settings: Settings) -> Settings:

@@ -97,23 +97,28 @@ def preflight(
         machine: None for this one.
         tell: Gets what a user should know, and what takes long.
     """
-    cluster, name = settings.cluster, settings.policy.model_name
+    problems = problems_of_users(settings, tell)
+    problems += output_problems(output, resume=resume)
+    name, model = settings.policy.model_name, TINY_SIZE
+    try:
+        model = {TINY: TINY_SIZE, SMOLLM2: SMOLLM2_SIZE}.get(name) or inspect_model(Path(name))
+    except ModelDirectoryProblem as problem:
+        problems.append(str(problem))
+    if settings.cluster.address is None:
+        problems += machine_problems(settings, model, machine or this_machine())
+        problems += disk_problems(settings, model, output)
+    return problems
+
+
+def problems_of_users(settings: Settings, tell: Tell) -> list[str]:
+    """What is wrong with the data and the sets, their verifiers and environments, and the chat template."""
+    cluster = settings.cluster
     threads = verdict_threads(settings.data, cluster.reward_threads, cluster.reward_processes)
     size = replace(pool_size(threads, cluster.reward_processes, cluster.reward_memory_mib), processes=1)
     problems = data_problems(settings.data, size, tell)
     problems += set_problems([each for each in settings.sets if each.data != settings.data], size, tell)
     problems += trained_sets(settings.data, settings.sets)
-    problems += output_problems(output, resume=resume)
-    problems += template_problems(settings)
-    model = TINY_SIZE
-    try:
-        model = {TINY: TINY_SIZE, SMOLLM2: SMOLLM2_SIZE}.get(name) or inspect_model(Path(name))
-    except ModelDirectoryProblem as problem:
-        problems.append(str(problem))
-    if cluster.address is None:
-        problems += machine_problems(settings, model, machine or this_machine())
-        problems += disk_problems(settings, model, output)
-    return problems
+    return [*problems, *template_problems(settings)]
 
 
 def data_problems(data: DataConfig, size: PoolSize = _ALONE, tell: Tell = lambda text: None) -> list[str]:

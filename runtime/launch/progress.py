@@ -71,9 +71,9 @@ def _of(progress: Progress) -> str:
 
 def step_line(record: Json, max_steps: int | None) -> str:
     """A step in one line."""
-    of = "" if max_steps is None else f"/{max_steps}"
+    done = "" if max_steps is None else f" ({record['step'] + 1} of {max_steps} done)"
     parts = [
-        f"step {record['step'] + 1}{of}",
+        f"step {record['step']}{done}",
         f"{record['time_s']:.1f} s",
         f"reward {number(record['unfiltered_reward'])}",
         f"zero variance {number(record['zero_variance_fraction'])}",

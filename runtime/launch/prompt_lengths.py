@@ -20,6 +20,7 @@ from runtime.settings import Settings
 from runtime.tasks.base import DataFailure, Task, TaskError
 from runtime.tasks.data import load_task
 from runtime.tasks.environments.task import EnvironmentTask
+from runtime.wording import counted
 
 COUNTED_MAX, SAMPLED, _BATCH = 100_000, 10_000, 1_000
 """Prompts of a list that are all counted; how many of a longer list; how many are encoded at a time."""
@@ -53,8 +54,8 @@ def count_prompts(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Gen
     sampled = len(_counted(training)) < training.num_prompts and training.is_listed
     if sampled:
         notices.append(
-            f"{SAMPLED} of the {training.num_prompts} training prompts were counted; any other that is longer than "
-            f"generation.max_prompt_tokens = {limit} is a data failure once its rollout starts"
+            f"{SAMPLED} of the {counted(training.num_prompts, 'training prompt')} were counted; any other that is "
+            f"longer than generation.max_prompt_tokens = {limit} is a data failure once its rollout starts"
         )
     expected = math.ceil(len(long_training) * training.num_prompts / SAMPLED) if sampled else len(long_training)
     skipped = expected * _passes(settings.grpo, training.num_prompts)
@@ -65,8 +66,9 @@ def count_prompts(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Gen
         refusals.append(refused + (skips if skipped < NO_LIMIT_OF_EPOCHS else ""))
     elif skipped:
         notices.append(
-            f"{len(long_training)} of {len(_counted(training))} prompts are longer than generation.max_prompt_tokens = "
-            f"{settings.generation.max_prompt_tokens} and will be skipped: {_named(long_training)}"
+            f"{len(long_training)} of {counted(len(_counted(training)), 'prompt')} are longer than "
+            f"generation.max_prompt_tokens = {settings.generation.max_prompt_tokens} and will be skipped: "
+            f"{_named(long_training)}"
         )
     return Findings(tuple(refusals), tuple(notices))
 
@@ -81,9 +83,10 @@ def long_held_out(
         found = yield from _too_long(task, make_codec(tokenizer, each.data), each.max_prompt_tokens)
         if found:
             refusals.append(
-                f"{len(found)} of {len(_counted(task))} prompts of {each.name} are longer than max_prompt_tokens = "
-                f"{each.max_prompt_tokens}: {_named(found)}; set generation.max_prompt_tokens or {each.key}."
-                f"max_prompt_tokens to {found[0].tokens}, shorten these prompts or leave them out of the data"
+                f"{len(found)} of {counted(len(_counted(task)), 'prompt')} of {each.name} are longer than "
+                f"max_prompt_tokens = {each.max_prompt_tokens}: {_named(found)}; set "
+                f"generation.max_prompt_tokens or {each.key}.max_prompt_tokens to "
+                f"{found[0].tokens}, shorten these prompts or leave them out of the data"
             )
     return refusals
 
@@ -100,8 +103,8 @@ def _try_first_prompt(task: EnvironmentTask, codec: TextCodec, settings: Setting
         return Findings()
     return Findings(
         refusals=(
-            f"{task.where(0)} has {tokens} tokens, and generation.max_prompt_tokens is {limit}; raise that, and leave "
-            "room in it for the turns that follow, or shorten the prompt",
+            f"{task.where(0)} has {counted(tokens, 'token')}, and generation.max_prompt_tokens is {limit}; raise that, "
+            "and leave room in it for the turns that follow, or shorten the prompt",
         )
     )
 
@@ -157,7 +160,7 @@ def _refusal(found: list[_Long], prompts: int, settings: Settings) -> str:
         else ""
     )
     return (
-        f"{len(found)} of {prompts} prompts of training are longer than generation.max_prompt_tokens = "
+        f"{len(found)} of {counted(prompts, 'prompt')} of training are longer than generation.max_prompt_tokens = "
         f"{generation.max_prompt_tokens}: {_named(found)}; set max_prompt_tokens to {longest}{also}, shorten these "
         "prompts or leave them out of the data"
     )
@@ -165,4 +168,4 @@ def _refusal(found: list[_Long], prompts: int, settings: Settings) -> str:
 
 def _named(found: list[_Long]) -> str:
     more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
-    return ", ".join(f"{long.where} has {long.tokens} tokens" for long in found[:NAMED]) + more
+    return ", ".join(f"{long.where} has {counted(long.tokens, 'token')}" for long in found[:NAMED]) + more

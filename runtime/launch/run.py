@@ -6,7 +6,7 @@ imported late: after `ray_session` has set its environment.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,8 +90,14 @@ class RunResult:
         }
 
 
-def run_training(settings: Settings, output: Path, *, resume: ResumeRequest | None, listener: Listener) -> RunResult:
-    """Run to the end. `listener` gets the messages, in this thread.
+def run_training(
+    settings: Settings,
+    output: Path,
+    *,
+    resume: ResumeRequest | None = None,
+    listener: Listener = lambda message: None,
+) -> RunResult:
+    """Run to the end, in the directory `output`. `listener` gets the messages, in this thread.
 
     A KeyboardInterrupt, SIGTERM or SIGHUP ends the run early, with what it has; a second one at once. A run that had
     begun has a result, however it ended. Raises ConfigError, which leaves no directory behind and changes nothing in an
@@ -103,7 +109,7 @@ def run_training(settings: Settings, output: Path, *, resume: ResumeRequest | No
         outcome: Outcome | None = None
         try:
             listener(Notice("checking the data, the model and the machine"))
-            _read_large_data(settings, listener)
+            read_large_data(settings, listener)
             start = decide_start(settings, output, resume, lambda text: listener(Notice(text)))
             if start.resume is not None:
                 for notice in start.resume.notices:
@@ -120,7 +126,7 @@ def run_training(settings: Settings, output: Path, *, resume: ResumeRequest | No
         return RunResult(outcome, summary, places_of(settings, output, outcome, listener))
 
 
-def _read_large_data(settings: Settings, listener: Listener) -> None:
+def read_large_data(settings: Settings, listener: Listener) -> None:
     """Read data that takes long, with progress. Raises ConfigError for that; the preflight reports all other errors."""
     told = False
 
@@ -180,8 +186,18 @@ def check_run(settings: Settings, output: Path, *, resume: bool, tell: Tell = la
     problems += missing_backends(
         tensorboard=logger.tensorboard, prometheus_port=logger.prometheus_port, wandb_project=logger.wandb_project
     )
+    refuse(problems)
+    return count_items(settings, tell)
+
+
+def refuse(problems: Sequence[str]) -> None:
+    """Raise ConfigError with all of these problems, if there are any."""
     if problems:
         raise ConfigError("\n  - ".join(["the run cannot start:", *problems]))
+
+
+def count_items(settings: Settings, tell: Tell) -> tuple[int, HeldOut]:
+    """The number of training prompts, and of each set's. Raises ConfigError if they are too few to train on."""
     try:
         num_prompts = load_task(settings.data, "training").num_prompts
         held_out = {each.name: load_task(each.data, "validation").num_prompts for each in settings.sets}
@@ -325,8 +341,8 @@ def _prepare_model(settings: Settings, directory: Path, listener: Listener) -> P
         raise InterruptedAtStart from None
     for notice in prepared.found.notices:
         listener(Notice(notice))
-    if prepared.directory is None:
-        raise ConfigError("\n  - ".join(["the run cannot start:", *prepared.found.refusals]))
+    refuse(prepared.found.refusals)
+    assert prepared.directory is not None, "nothing is refused"
     return prepared.directory
 
 

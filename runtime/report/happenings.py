@@ -10,6 +10,7 @@ from runtime.metrics.step_record import StepRecord
 from runtime.report.columns import NOT_YET, Columns, Texts
 from runtime.trace import notes
 from runtime.trace.notes import Note
+from runtime.wording import counted
 
 
 class Kind(IntEnum):
@@ -80,12 +81,10 @@ class Happenings:
             case notes.NoProgress(idle_s, waits_for):
                 self._mark(now, Kind.NO_PROGRESS, f"for {idle_s:.0f} s: {waits_for}")
             case notes.Validated(step, accuracy, reward_mean, rollouts, name):
-                said = (
-                    f"{name} after {step} steps: accuracy {accuracy:.3f}, reward {reward_mean:.3f}, {rollouts} rollouts"
-                )
-                self._mark(now, Kind.VALIDATED, said)
+                measured = f"accuracy {accuracy:.3f}, reward {reward_mean:.3f}, {counted(rollouts, 'rollout')}"
+                self._mark(now, Kind.VALIDATED, f"{name} after {counted(step, 'step')}: {measured}")
             case notes.Checkpointed(step, path):
-                self._mark(now, Kind.CHECKPOINTED, f"after {step} steps: {path}")
+                self._mark(now, Kind.CHECKPOINTED, f"after {counted(step, 'step')}: {path}")
             case notes.NotWritten(path, reason):
                 self._mark(now, Kind.NOT_WRITTEN, f"{path}: {reason}")
             case notes.RunEnded(status):

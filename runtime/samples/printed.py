@@ -1,12 +1,13 @@
 """Samples on a terminal. What the policy said is shown as printable text: no markup, no cursor moves."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from rich.text import Text
 
 from runtime.files import Json
 from runtime.samples.config import cut_middle
 from runtime.trace.show import printable
+from runtime.wording import counted
 
 LONGEST = 8_000
 """Characters shown of one text; `--json` shows all that is kept."""
@@ -17,16 +18,14 @@ def printed(samples: Iterable[Json]) -> Iterator[Text]:
     """Lines for a terminal: of each sample its figures, the prompt and the turns."""
     for sample in samples:
         yield Text(heading(sample), "reverse")
-        yield from _said("prompt", sample["prompt_text"], "dim")
+        yield from spoken("prompt", sample["prompt_text"], "dim")
         for turn in sample["turns"]:
-            yield from _said(turn["role"], turn["text"], _STYLES.get(turn["role"], ""))
+            yield from spoken(turn["role"], turn["text"], _STYLES.get(turn["role"], ""))
         yield Text()
 
 
 def heading(sample: Json) -> str:
     """The figures of a sample on one line."""
-    parts = " ".join(f"{name} {value:.4g}" for name, value in sample["parts"].items())
-    right = "right" if sample["correct"] else "wrong"
     cut_off = ", cut off" if sample["finish_reason"] == "length" else ""
     return " · ".join(
         _line(part)
@@ -34,9 +33,9 @@ def heading(sample: Json) -> str:
             f"step {sample['step']}",
             f"prompt {sample['prompt']} ({sample['where']})",
             f"{sample['fate']}{', left out of the loss' if sample['masked'] else ''}",
-            f"reward {sample['reward']:.4g}{f' ({parts})' if parts else ''}, {right}",
+            worth(sample["reward"], sample["parts"], correct=sample["correct"]),
             f"advantage {sample['advantage']:+.3g}",
-            f"{sample['tokens']} tokens{cut_off}",
+            f"{counted(sample['tokens'], 'token')}{cut_off}",
             f"weights {sample['start_weight']} to {sample['end_weight']}",
             "a resumed run took this step again" if sample["again"] else "",
         )
@@ -44,7 +43,13 @@ def heading(sample: Json) -> str:
     )
 
 
-def _said(who: str, text: str, style: str) -> Iterator[Text]:
+def worth(reward: float, parts: Mapping[str, float], *, correct: bool) -> str:
+    """A verdict in words, with the parts of its reward."""
+    of_parts = " ".join(f"{name} {value:.4g}" for name, value in parts.items())
+    return f"reward {reward:.4g}{f' ({of_parts})' if of_parts else ''}, {'right' if correct else 'wrong'}"
+
+
+def spoken(who: str, text: str, style: str = "") -> Iterator[Text]:
     """A speaker's lines, with the name in front of the first."""
     name = _line(who)
     for number, line in enumerate(cut_middle(text, LONGEST).split("\n")):

@@ -5,10 +5,7 @@ The choice depends on the prompt's number, on the item and on the verdicts alone
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
-from typing import Any
-
-import numpy as np
+from itertools import pairwise, zip_longest
 
 from runtime.files import Json
 from runtime.generation.rollouts import Sample, SampledGroup
@@ -109,8 +106,5 @@ class SampleTaker:
 
 
 def _environment_turns(sample: Sample, codec: TextCodec) -> list[str]:
-    """The texts between the policy's turns: the tokens without loss after the first with loss."""
-    mask = np.concatenate([[False], sample.loss_mask, [True]])
-    edges: Any = np.flatnonzero(mask[1:] != mask[:-1])
-    begins, ends = edges[1:-1:2], edges[2::2]
-    return [codec.decode(sample.token_ids[begin:end]) for begin, end in zip(begins, ends, strict=False)]
+    """The texts between the policy's turns. An empty turn of a task without chat has no tokens, and is one anyway."""
+    return [codec.decode(sample.token_ids[begin:end]) for begin, end in list(pairwise(sample.ends))[1::2]]

@@ -158,7 +158,7 @@ def say_split(task: FileTaskConfig, data: DataConfig) -> str:
     source, training = sides.training.source, len(sides.training.numbers)
     split = "" if source.split is None else f" ({source.split})"
     if source.left_out and sides.held_out.source == source:
-        split = f" without {len(source.left_out)} files of other splits, such as {source.left_out[0]}"
+        split = f" without {counted(len(source.left_out), 'file')} of other splits, such as {source.left_out[0]}"
     said = f"training on {training} of the {counted(sides.there, _noun(source))} of {source.name}{split}"
     if data.num_prompts is not None:
         said += f" (data.num_prompts takes the first {sides.taken})"

@@ -11,6 +11,7 @@ from runtime.tasks.base import Completion, JudgedTask, TaskError, VerdictFault
 from runtime.tasks.config import DataConfig, ReasoningGymTaskConfig
 from runtime.tasks.judges import GymJudge
 from runtime.tasks.split import DrawnItems, Split, derive_seed
+from runtime.wording import counted
 
 
 class _GymItem(NamedTuple):
@@ -96,6 +97,7 @@ def _compile(pattern: str | None) -> re.Pattern[str] | None:
         ) from error
     if compiled.groups != 1:
         raise TaskError(
-            f"data.task.answer_pattern {pattern!r} has {compiled.groups} groups: put parentheses around the answer once"
+            f"data.task.answer_pattern {pattern!r} has {counted(compiled.groups, 'group')}: put parentheses "
+            "around the answer once"
         )
     return compiled

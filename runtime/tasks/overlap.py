@@ -1,8 +1,16 @@
-"""Which files a task's rows are from, and whether a set's rows are among those that a run trains on."""
+"""Which files a task's rows are from, and whether a set's prompts are among those that a run trains on."""
 
 from pathlib import Path
 
-from runtime.tasks.config import DataConfig, DatasetTaskConfig, JsonlTaskConfig, RowsTaskConfig
+from runtime.tasks.config import (
+    DataConfig,
+    DatasetTaskConfig,
+    JsonlTaskConfig,
+    ReasoningGymTaskConfig,
+    ReverseTaskConfig,
+    RowsTaskConfig,
+    SortTaskConfig,
+)
 from runtime.tasks.rows.source import RowSource, find_source, source_of_lines
 
 FileTaskConfig = JsonlTaskConfig | DatasetTaskConfig
@@ -41,13 +49,13 @@ def same_rows(one: RowSource, other: RowSource) -> bool:
 
 
 def trained_on(measured: DataConfig, run: DataConfig) -> str | None:
-    """Why rows that a set of a run measures are trained on, and what to set; None if they are not.
+    """Why prompts that a set of a run measures are trained on, and what to set; None if they are not.
 
     Raises TaskError for files that are not there.
     """
     task, of_run = measured.task, run.task
     if not isinstance(task, RowsTaskConfig) or not isinstance(of_run, RowsTaskConfig):
-        return None
+        return _drawn_on(measured, run)
     apart, trained, left_out = held_out_source(task), training_source(of_run), held_out_source(of_run)
     if apart == left_out is not None or not same_rows(apart or training_source(task), trained):
         return None
@@ -69,3 +77,18 @@ def trained_on(measured: DataConfig, run: DataConfig) -> str | None:
             f"{run.held_out_fraction:g} of {trained.name}; leave it out, or set it to {run.held_out_fraction:g} or less"
         )
     return None
+
+
+def _drawn_on(measured: DataConfig, run: DataConfig) -> str | None:
+    """The same for prompts that both draw: what a larger fraction holds out, the run may draw for training."""
+    task, of_run = measured.task, run.task
+    drawn = ReverseTaskConfig | SortTaskConfig | ReasoningGymTaskConfig
+    if not isinstance(task, drawn) or task.name != of_run.name or measured.held_out_fraction <= run.held_out_fraction:
+        return None
+    if isinstance(of_run, ReasoningGymTaskConfig) and task.model_dump().get("dataset") != of_run.dataset:
+        return None
+    return (
+        f"its data.held_out_fraction is {measured.held_out_fraction:g}, and the run draws prompts of the same task "
+        f"for training, all but {run.held_out_fraction:g} of them; leave it out, or raise data.held_out_fraction of "
+        "the run"
+    )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from fsm.events import Attempt
 from runtime.metrics.step_record import StepRecord
+from runtime.wording import counted
 
 if TYPE_CHECKING:
     from runtime.groups import Evaluation, GroupReceipt
@@ -139,7 +140,7 @@ class RunEnded(NamedTuple):
     def said(self) -> str:
         """The outcome in one sentence, without checkpoint and model."""
         happened = {"completed": "is completed", "failed": "failed"}.get(self.status, f"was {self.status}")
-        sentence = f"the run {happened} after {self.step} steps"
+        sentence = f"the run {happened} after {counted(self.step, 'step')}"
         return sentence if self.error is None else f"{sentence}: {self.error}"
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from runtime.groups import Rollout, RolloutGroup
 from runtime.training.advantages import group_advantages
 from runtime.training.config import LossConfig, RewardShapingConfig
+from runtime.wording import counted
 
 PAD_TOKEN = 0
 """Fills the tail of short rows. It is neither attended to nor trained on, so it may be any token."""
@@ -61,7 +62,7 @@ def check_rollout(rollout: Rollout, *, where: str, max_total_sequence_length: in
         )
     if tokens > max_total_sequence_length:
         raise ValueError(
-            f"{where} has {tokens} tokens, more than policy.max_total_sequence_length = "
+            f"{where} has {counted(tokens, 'token')}, more than policy.max_total_sequence_length = "
             f"{max_total_sequence_length}: raise it, or lower the generation limit"
         )
     if not rollout.loss_mask.any():
@@ -117,7 +118,7 @@ def plan_microbatches(lengths: Sequence[int], token_budget: int) -> list[list[in
     for index in sorted(range(len(lengths)), key=lambda index: (-lengths[index], index)):
         if lengths[index] > token_budget:
             raise ValueError(
-                f"sequence {index} has {lengths[index]} tokens, more than the budget of {token_budget}: "
+                f"sequence {index} has {counted(lengths[index], 'token')}, more than the budget of {token_budget}: "
                 "raise policy.train_microbatch_tokens"
             )
         if plan and (len(plan[-1]) + 1) * longest <= token_budget:

@@ -6,8 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from fsm.errors import ConfigError
+from runtime.cli.app import app
 from runtime.launch.run import check_run
 from runtime.settings import load_settings
 from runtime.tasks.base import Completion, JudgedTask
@@ -50,6 +52,14 @@ def test_the_example_passes_the_checks_of_a_run_and_its_verifier_rates(folder: P
     rate = task.judge.open()
     says = [rate(*task.case(0, said(text))) for text in (f"It is {answer}.", f"it is {answer.lower()}", "no idea")]
     assert [(verdict.reward, verdict.correct) for verdict in says] == [(1.0, True), (0.5, False), (0.0, False)]
+
+
+def test_the_look_at_the_first_prompt_prints_what_is_shown(folder: Path) -> None:
+    [block] = re.findall(r"<!-- shown -->\n```console\n(.*?)```", DOCUMENT, flags=re.DOTALL)
+    command, *shown = block.splitlines()
+    result = CliRunner().invoke(app, command.split()[2:])
+    assert result.exit_code == 0, result.output
+    assert [line.rstrip() for line in (result.stderr + result.stdout).splitlines()] == shown
 
 
 def test_the_example_of_several_rewards_weighs_the_row_the_coroutine_and_the_penalty(folder: Path) -> None:

@@ -17,6 +17,7 @@ from runtime.cli.check.all_built_in import check_all
 from runtime.cli.check.ending import TOOL_FAILED, asking_apart, ending_at_signals, fail, saying_why_it_ends
 from runtime.cli.check.input import Given, load_given, read_given
 from runtime.cli.check.output import Outputs, refuse_outputs, save_story, write_reports
+from runtime.wording import counted
 from specs.check.cases import Case, ScopeName, cases_of, outside_code, say_bounds
 from specs.check.concrete import Concrete, Untold, concrete
 from specs.check.formats import check_values, sentence
@@ -206,11 +207,13 @@ def _print_verdict(checked: Checked, violations: Sequence[tuple[Case, Result]], 
     case, result = violations[0]
     typer.echo(f"{VIOLATED}: {result.broken}: {sentence(case, result)}; {totals}")
     if not never_happens(case, result):
-        typer.echo(f"the shortest counterexample has {len(result.counterexample)} events (case {case.name}):")
+        typer.echo(
+            f"the shortest counterexample has {counted(len(result.counterexample), 'event')} (case {case.name}):"
+        )
         for line in tell_story(case, result, with_prompts):
             typer.echo(f"  {line}")
     for other_case, other in violations[1:]:
         typer.echo(
-            f"also violated: {other.broken}: {sentence(other_case, other)} ({len(other.counterexample)} events, "
-            f"case {other_case.name})"
+            f"also violated: {other.broken}: {sentence(other_case, other)} "
+            f"({counted(len(other.counterexample), 'event')}, case {other_case.name})"
         )

@@ -29,6 +29,7 @@ from runtime.report.perfetto import write_events
 from runtime.settings import load_settings
 from runtime.trace.reader import open_trace
 from runtime.trace.show import printable_lines
+from runtime.wording import counted
 
 _LOOK_S = 0.2
 
@@ -76,7 +77,7 @@ def export_trace(
         with showing_progress(trace) as reached:
             collected = collect(trace, reached)
             write_whole(perfetto, lambda opened: events.append(write_events(collected, opened)))
-    typer.echo(printable_lines(f"{perfetto}: {events[0]:,} events; open it at ui.perfetto.dev"))
+    typer.echo(printable_lines(f"{perfetto}: {counted(events[0], 'event')}; open it at ui.perfetto.dev"))
 
 
 @export_app.command("model")
@@ -116,7 +117,7 @@ def export_model_command(
         if output.exists() and (not output.is_dir() or any(output.iterdir())):
             raise WrongUse(f"{output} exists already and would be overwritten; name a new directory, or an empty one")
         taken = _export(run, step, output, max_shard_size)
-    typer.echo(printable_lines(f"the weights after {taken} steps are a model now\nmodel  {output}"))
+    typer.echo(printable_lines(f"the weights after {counted(taken, 'step')} are a model now\nmodel  {output}"))
 
 
 def _export(run: Path, step: int | None, output: Path, max_shard_size: str | None) -> int:

@@ -15,6 +15,7 @@ from runtime.samples.choose import Pick, Wanted, chosen, through_time
 from runtime.samples.file import SamplesFile, samples_of
 from runtime.samples.printed import printed
 from runtime.trace.records import printable_json
+from runtime.wording import counted
 
 _FEW = 5
 """Samples shown, unless a step or a prompt narrows them down."""
@@ -85,7 +86,7 @@ def _what_there_is(file: SamplesFile, pick: Pick) -> str:
         return f"{file.path} has no sample yet; the first come when a step closes"
     changed = " in two epochs" if pick is Pick.CHANGED else ""
     return (
-        f"no sample is as asked for{changed}; {file.path} has {samples:,} samples, the last of step {last}. "
+        f"no sample is as asked for{changed}; {file.path} has {counted(samples, 'sample')}, the last of step {last}. "
         "samples.per_step says how many a run keeps"
     )
 
@@ -100,4 +101,6 @@ def _print(samples: Iterable[Json], file: SamplesFile, as_json: bool) -> None:
         for line in printed(samples):
             console.print(line, soft_wrap=not console.is_terminal)
     if file.skipped:
-        typer.echo(f"{file.skipped} lines of {file.path} are torn or of another program, and were skipped", err=True)
+        typer.echo(
+            f"{counted(file.skipped, 'line')} of {file.path} are torn or of another program, and were skipped", err=True
+        )

@@ -31,6 +31,7 @@ from runtime.control.run_recorder import RunRecorder
 from runtime.files import FileNotWritten
 from runtime.groups import Evaluation
 from runtime.trace.notes import CallBegan, CallEnded
+from runtime.wording import counted
 
 
 @dataclass(slots=True)
@@ -59,7 +60,7 @@ class SyncPump:
             try:
                 await self.checkpoint()
             except FileNotWritten as error:
-                kept = f"{error.kept}; the run continues, and tries again in {self.checkpoint_every} steps"
+                kept = f"{error.kept}; the run continues, and tries again in {counted(self.checkpoint_every, 'step')}"
                 self.recorder.not_written(FileNotWritten(error.path, error.reason, kept))
         with self._recorded("publish", version):
             published = await self.trainer.publish(version)

@@ -55,7 +55,8 @@ def item_of(row: Row, columns: RowColumns, where: str) -> Item:
     if columns.texts_only:
         raise TaskError(
             f"{where}: {name!r} has chat messages, and data.prompt_template surrounds texts; leave it out, and put its "
-            "text into the messages"
+            "text into the messages. In an evaluation set, which has it from the run, set its data.prompt_template to "
+            "'{prompt}'"
         )
     messages = _messages(prompt, name, where)
     if messages[-1]["role"] == "assistant":

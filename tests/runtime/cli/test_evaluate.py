@@ -100,6 +100,14 @@ def test_a_file_that_is_renamed_while_it_is_measured_costs_no_figure(
         (["--set", "generation.max_prompt_tokens=3"], r"20 of 20 prompts of validation are longer than .* set gen"),
         (["--set", "data.chat=true"], r"has no chat template; use an instruction-tuned model"),
         (["--set", "generation.max_new_tokens=5000"], r"nothing can be measured: .*positions"),
+        (
+            ["--set", "validation.sets.long.max_new_tokens=5000"],
+            r"positions and generation\.max_prompt_tokens \+ validation\.sets\.long\.max_new_tokens is",
+        ),
+        (
+            ["--set", "validation.sets.long={max_new_tokens: 5000, max_prompt_tokens: 20}"],
+            r"validation\.sets\.long\.max_prompt_tokens \+ max_new_tokens is 5020",
+        ),
         (["--set", "validation.sets.a.data.task={name: jsonl, path: none.jsonl}"], r"validation\.sets\.a: none\.jsonl"),
         (["-o", "/nowhere/figures.json"], r"/nowhere/figures.json can't be written"),
     ],

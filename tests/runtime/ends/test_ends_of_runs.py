@@ -196,7 +196,7 @@ def test_one_interrupt_ends_a_run_whose_trainer_does_not_answer_and_it_says_what
     output = tmp_path / "run"
 
     def trainer_deaf(run: Run) -> None:
-        run.wait_for("^step 3/")
+        run.wait_for("^step 2 ")
         run.stop_actor("ray::TrainerRank")
         time.sleep(0.5)
         run.interrupt()
@@ -213,7 +213,7 @@ def test_one_interrupt_ends_a_run_whose_controller_does_not_answer(tmp_path: Pat
     output = tmp_path / "run"
 
     def controller_deaf(run: Run) -> None:
-        run.wait_for("^step 3/")
+        run.wait_for("^step 2 ")
         run.stop_actor("ray::Controller")
         run.interrupt()
 
@@ -225,7 +225,7 @@ def test_one_interrupt_ends_a_run_whose_controller_does_not_answer(tmp_path: Pat
 
 def test_a_run_whose_controller_does_not_answer_is_told_and_the_watchdog_ends_it(tmp_path: Path) -> None:
     def controller_deaf(run: Run) -> None:
-        run.wait_for("^step 3/")
+        run.wait_for("^step 2 ")
         run.stop_actor("ray::Controller")
         run.wait_for("nothing was heard of the run for .* a custom sampler does not return")
         run.wait_for("run failed")
@@ -243,7 +243,7 @@ def test_one_interrupt_ends_a_run_whose_ray_does_not_answer(process: str, tmp_pa
     output = tmp_path / "run"
 
     def ray_deaf(run: Run) -> None:
-        run.wait_for("^step 3/")
+        run.wait_for("^step 2 ")
         run.stop_actor(f"/{process}")
         run.interrupt()
 
@@ -318,7 +318,7 @@ def test_a_run_whose_trainer_is_killed_fails_in_one_line_and_names_the_checkpoin
     output = tmp_path / "run"
 
     def kill(run: Run) -> None:
-        run.wait_for("^step 5/")
+        run.wait_for("^step 4 ")
         os.kill(run.actor("ray::TrainerRank"), signal.SIGKILL)
 
     ended = train(output, kill, grpo__max_num_steps=2000, checkpointing__every_steps=2)
@@ -334,7 +334,7 @@ def test_a_run_whose_controller_is_killed_fails_with_what_is_known(tmp_path: Pat
     output = tmp_path / "run"
 
     def kill(run: Run) -> None:
-        run.wait_for("^step 5/")
+        run.wait_for("^step 4 ")
         os.kill(run.actor("ray::Controller"), signal.SIGKILL)
 
     ended = train(output, kill, grpo__max_num_steps=2000, checkpointing__every_steps=2)

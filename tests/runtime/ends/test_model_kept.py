@@ -78,7 +78,7 @@ def test_the_last_line_s_directory_has_the_printed_accuracy_and_a_card(tmp_path:
 
 def test_an_interrupted_run_s_model_has_a_card_without_a_last_accuracy(tmp_path: Path) -> None:
     def stop(run: Run) -> None:
-        run.wait_for("step 2/")
+        run.wait_for("step 1 ")
         run.interrupt()
 
     ended = train(tmp_path / "run", stop, grpo__max_num_steps=100_000)

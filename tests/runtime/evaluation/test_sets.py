@@ -198,7 +198,7 @@ def test_a_set_on_the_training_file_measures_what_the_run_holds_out(lines: Path,
         ),
     ],
 )
-def test_a_set_of_prompts_that_are_trained_on_is_refused(lines: Path, overrides: list[str], says: str) -> None:
+def test_a_set_of_rows_that_are_trained_on_is_refused(lines: Path, overrides: list[str], says: str) -> None:
     apart = lines.with_name("apart.jsonl")
     apart.write_text('{"prompt": "3", "answer": "3"}\n')
     given = [f"data.task={{name: jsonl, path: {lines}}}", *(each.format(path=lines, apart=apart) for each in overrides)]
@@ -206,3 +206,20 @@ def test_a_set_of_prompts_that_are_trained_on_is_refused(lines: Path, overrides:
     [problem] = trained_sets(settings.data, settings.sets)
     assert problem.startswith("validation.sets.a: it")
     assert re.search(says, problem)
+
+
+@pytest.mark.parametrize(
+    "task",
+    ["{name: reverse}", "{name: sort}", "{name: reasoning_gym, dataset: chain_sum}"],
+)
+def test_a_set_of_drawn_prompts_that_holds_out_more_than_the_run_is_refused(task: str) -> None:
+    def problems(*overrides: str) -> list[str]:
+        settings = load_settings(None, [f"data.task={task}", "data.held_out_fraction=0.2", *overrides])
+        return trained_sets(settings.data, settings.sets)
+
+    [problem] = problems("validation.sets.a.data.held_out_fraction=0.5")
+    assert problem.startswith("validation.sets.a: its data.held_out_fraction is 0.5, and the run draws prompts of the")
+    assert problem.endswith("all but 0.2 of them; leave it out, or raise data.held_out_fraction of the run")
+    assert problems("validation.sets.a.data.held_out_fraction=0.1") == []
+    other = "{name: sort}" if "sort" not in task else "{name: reverse}"
+    assert problems(f"validation.sets.a.data={{held_out_fraction: 0.5, task: {other}}}") == []

@@ -26,10 +26,10 @@ from specs.checker.closing import outlook
 from tests.runtime.explain.helpers import Recorded, config_of, explained_run, recorded, recording
 
 ENDS: list[tuple[Status, str | None, str]] = [
-    ("completed", None, "the run is completed after 1 steps and waits for nothing"),
-    ("stopped", "prompt 3 was given up on", "the run was stopped after 1 steps: prompt 3 was given up on"),
-    ("failed", "trainer-0 died", "the run failed after 1 steps: trainer-0 died"),
-    ("interrupted", None, "the run was interrupted after 1 steps"),
+    ("completed", None, "the run is completed after 1 step and waits for nothing"),
+    ("stopped", "prompt 3 was given up on", "the run was stopped after 1 step: prompt 3 was given up on"),
+    ("failed", "trainer-0 died", "the run failed after 1 step: trainer-0 died"),
+    ("interrupted", None, "the run was interrupted after 1 step"),
 ]
 
 
@@ -107,7 +107,7 @@ def test_a_trace_that_was_copied_away_is_looked_up_where_its_process_wrote_check
         recorder = RunRecorder(StepMeter(run.cores[-1].limits, 0.0), (), run.trace, lambda message: None)
         recorder.checkpointed(1, newest)
         end(run, "interrupted", checkpoint=newest)
-    assert f"--resume continues from {newest}, after 1 steps" in told("explain", str(path))[1]
+    assert f"--resume continues from {newest}, after 1 step" in told("explain", str(path))[1]
 
 
 def test_the_model_that_was_kept_is_named_and_told_from_one_that_is_gone(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_a_failure_after_the_last_step_is_a_failure_though_the_core_is_completed
         end(run, "failed", "held_out.jsonl:1: verifier raised TypeError")
     code, output = told("explain", str(path))
     assert code == 1
-    assert "the run failed after 1 steps: held_out.jsonl:1: verifier raised TypeError" in output
+    assert "the run failed after 1 step: held_out.jsonl:1: verifier raised TypeError" in output
 
 
 def test_a_run_that_failed_before_its_first_event_is_explained(tmp_path: Path) -> None:

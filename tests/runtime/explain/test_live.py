@@ -83,7 +83,7 @@ def test_a_terminal_shows_where_the_run_stands_and_the_step_that_closed_last() -
         listener(StepDone(STEP))
         listener(standing_of_core(a_world().core, STEP, 0.5))
     shown = written(console)
-    assert "step 3/9" in shown
+    assert "step 2 (3 of 9 done)" in shown
     assert "0 selected + 0 charged of 4" in shown
     assert "waits for: step 0" in shown
 
@@ -94,7 +94,7 @@ def test_without_a_terminal_there_is_a_line_a_step_and_no_live_view() -> None:
         listener(standing_of_core(a_world().core, STEP, 0.5))
         assert written(console) == ""
         listener(StepDone(STEP))
-    assert written(console).startswith("step 3/9")
+    assert written(console).startswith("step 2 (3 of 9 done)")
     assert written(console).count("\n") == 1
 
 

@@ -10,6 +10,7 @@ from fsm.rules import losses, own_moves
 from fsm.state import GroupClass
 from runtime.explain.finding import RunVerdict
 from runtime.trace.notes import CallBegan, CallEnded, WorkerDied, WorkerStarted
+from runtime.wording import counted
 from tests.runtime.explain.helpers import (
     BEGAN_UNIX_S,
     Recorded,
@@ -303,7 +304,7 @@ def test_a_run_that_is_over_is_completed_and_says_which_limit_ended_it(
     explanation = recorded(path, config, drive, num_prompts=8)
     assert explanation.verdict is RunVerdict.COMPLETED
     steps = max_num_steps or 2
-    assert explanation.root == f"the run is completed after {steps} steps and waits for nothing: {ended_by}"
+    assert explanation.root == f"the run is completed after {counted(steps, 'step')} and waits for nothing: {ended_by}"
 
 
 def test_a_run_that_the_watchdog_stopped_is_explained_as_it_was_before(path: Path) -> None:

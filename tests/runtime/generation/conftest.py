@@ -2,6 +2,7 @@ import pytest
 import torch
 from transformers import GPT2LMHeadModel, PreTrainedTokenizerFast
 
+from runtime.models.text import TextCodec
 from runtime.models.tiny import TinyModelConfig, character_tokenizer, tiny_model
 
 
@@ -18,3 +19,8 @@ def tokenizer() -> PreTrainedTokenizerFast:
 @pytest.fixture
 def model(tokenizer: PreTrainedTokenizerFast) -> GPT2LMHeadModel:
     return tiny_model(tokenizer, TinyModelConfig(), seed=0)
+
+
+@pytest.fixture
+def codec(tokenizer: PreTrainedTokenizerFast) -> TextCodec:
+    return TextCodec(tokenizer)

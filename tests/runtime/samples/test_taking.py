@@ -32,7 +32,8 @@ def sample_of(*texts: str, finished: bool = True) -> Sample:
     tokens = [CODEC.encode_turn(text) for text in ("abc>", *texts)]
     mask = [np.full(len(part), turn % 2 == 1) for turn, part in enumerate(tokens)]
     ids = np.concatenate(tokens)
-    return Sample(ids, np.concatenate(mask), np.zeros(len(ids), dtype=np.float32), finished, tuple(texts[::2]))
+    ends = tuple(np.cumsum([len(part) for part in tokens]).tolist())
+    return Sample(ids, np.concatenate(mask), np.zeros(len(ids), dtype=np.float32), finished, tuple(texts[::2]), ends)
 
 
 def taken(
@@ -117,6 +118,14 @@ def test_a_conversation_that_ends_with_the_environment_keeps_its_last_words() ->
     sample = sample_of("ab", "go on")
     line = taken(taker(per_step=1), [sample, sample_of("x")], rated(1, 0))[0]
     assert [turn["text"] for turn in line["turns"]] == ["ab", "go on"]
+
+
+def test_an_empty_turn_of_the_environment_keeps_its_place() -> None:
+    line = taken(taker(per_step=1), [sample_of("ab", "", "cd", "no", "e"), sample_of("x")], rated(1, 0))[0]
+    said = [(turn["role"], turn["text"]) for turn in line["turns"]]
+    assert said == [
+        ("policy", "ab"), ("environment", ""), ("policy", "cd"), ("environment", "no"), ("policy", "e")
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("normalize", [True, False])
