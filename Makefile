@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup train test lint prove twins mutants assurance bench docs clean
+.PHONY: setup train test lint prove twins mutants assurance bench fuzz docs clean
 
 setup: $(STAMP)
 
@@ -46,6 +46,9 @@ assurance: $(STAMP) ## gather all evidence and write docs/generated/assurance.md
 
 bench: $(STAMP) ## control cost per group, by sampler and groups in the buffer
 	$(BIN)/python benchmarks/control_cost.py
+
+fuzz: $(STAMP) ## damage 500 inputs of each kind: a traceback, a hang or too much memory fails; FUZZ_ARGS go to `tests.fuzz.run`
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz.run $(FUZZ_ARGS)
 
 docs: $(STAMP) ## write docs/generated: the machines, the configuration keys, and from each rule to its tests
 	$(BIN)/evenstep diagram --write docs/generated/machines.md --write docs/architecture.md

@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 
 from fsm.config.blocks import CoreLossConfig, CorePolicyConfig, RunConfig
 from fsm.config.parse import parse_config
-from fsm.config.strict import Strict, load_yaml
+from fsm.config.strict import LONGEST_CHARACTERS, Strict, load_yaml
 from fsm.errors import ConfigError
 from runtime.evaluation.config import ValidationConfig, with_whole_data
 from runtime.evaluation.sets import EvaluationSet, problems_of_sets, sets_of
@@ -258,7 +258,8 @@ def read_document(path: Path) -> dict[str, Any]:
     try:
         if not path.is_relative_to("/dev/fd") and path != Path("/dev/stdin"):  # a shell's <(…) is a pipe
             refuse_not_plain(path)
-        document = load_yaml(path.read_text(encoding="utf-8"))
+        with path.open(encoding="utf-8") as file:  # a pipe may have no end
+            document = load_yaml(file.read(LONGEST_CHARACTERS + 1))
     except OSError as error:
         raise ConfigError(
             f"the configuration {path} cannot be read: {error.strerror or error}{_meant(path)}. Name a YAML file: "
@@ -279,7 +280,7 @@ def _meant(path: Path) -> str:
         inside = path / "config.yaml"
         return f" (did you mean {inside}?)" if inside.is_file() else ""
     for folder in (path.parent, Path("examples")):
-        files = {file.name: file for file in (*folder.glob("*.yaml"), *folder.glob("*.yml"))}
+        files = {file.name: file for file in folder.glob("*.y*ml") if file.is_file() and file != path}
         for near in difflib.get_close_matches(path.name, files, n=1):
             return f" (did you mean {files[near]}?)"
     return ""

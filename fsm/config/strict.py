@@ -5,6 +5,7 @@ itself reads no file; `load_yaml` is for those who do.
 """
 
 import re
+from collections.abc import Hashable
 from typing import Any
 
 import yaml
@@ -22,15 +23,84 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, validate_default=True)
 
 
+LONGEST_CHARACTERS = 1_000_000
+"""Of a document. The parser reads about 100,000 a second."""
+_MOST_DIGITS = 100
+"""Of a whole number. Python does not print one of more than 4,300."""
+_MOST_VALUES = 50_000
+"""Of a document, each alias counted as the values that it stands for: a few lines of aliases may stand for billions."""
+_DEEPEST = 100
+"""Levels of blocks."""
+_NO_TEXT = re.compile("[\0\ud800-\udfff]")
+
+
 class _Loader(yaml.SafeLoader):
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._values = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        self._values += 1
+        if self._values > _MOST_VALUES:  # a long file is refused before it is read to its end
+            raise yaml.composer.ComposerError(
+                None, None, f"more than {_MOST_VALUES} values; no configuration has as many", self.get_mark()
+            )
+        return super().compose_node(parent, index)
+
+    def compose_document(self) -> yaml.Node | None:
+        node = super().compose_document()
+        _count(node, {}, ())
+        return node
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            value = super().construct_object(node, deep=deep)
+            if isinstance(value, int) and abs(value) >= 10**_MOST_DIGITS:
+                raise ValueError(f"it has more than {_MOST_DIGITS} digits")
+            if isinstance(value, str) and _NO_TEXT.search(value):
+                raise ValueError("it has a character that no file can hold, such as NUL or half of a pair")
+            return value
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            # PyYAML's constructors raise what Python raises for a date that does not exist, or for too many digits.
+            given = f"{node.value!r:.60}" if isinstance(node, yaml.ScalarNode) else "a value"
+            raise yaml.constructor.ConstructorError(
+                None, None, f"{given} can't be read as {node.tag}: {error}"[:300], node.start_mark
+            ) from None
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: list[Any] = []
+        if not isinstance(node, yaml.MappingNode):
+            return super().construct_mapping(node, deep=deep)
+        seen: set[Any] = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, Hashable):
+                raise yaml.constructor.ConstructorError(None, None, f"{key} can't be a key", key_node.start_mark)
             if key in seen:
                 raise yaml.constructor.ConstructorError(None, None, f"{key} is given twice", key_node.start_mark)
-            seen.append(key)
+            seen.add(key)
         return super().construct_mapping(node, deep=deep)
+
+
+def _count(node: yaml.Node | None, known: dict[int, int], above: tuple[int, ...]) -> int:
+    """How many values a node stands for. Raises ComposerError for too many, too deep ones, and one within itself."""
+    if not isinstance(node, yaml.CollectionNode):
+        return 1
+    if id(node) in known:
+        return known[id(node)]
+    if id(node) in above or len(above) > _DEEPEST:
+        what = "holds itself" if id(node) in above else f"is nested deeper than {_DEEPEST} levels"
+        raise yaml.composer.ComposerError(None, None, f"a block {what}", node.start_mark)
+    inner = [each for one in node.value for each in (one if isinstance(one, tuple) else (one,))]
+    found = 1 + sum(_count(each, known, (*above, id(node))) for each in inner)
+    if found > _MOST_VALUES:
+        raise yaml.composer.ComposerError(
+            None,
+            None,
+            f"a block has {found} values, aliases unfolded; at most {_MOST_VALUES} are read",
+            node.start_mark,
+        )
+    known[id(node)] = found
+    return found
 
 
 _Loader.add_implicit_resolver(
@@ -41,5 +111,14 @@ _Loader.add_implicit_resolver(
 
 
 def load_yaml(text: str) -> Any:
-    """The value of a document. Raises yaml.YAMLError, with the line, also for a key given twice."""
-    return yaml.load(text, Loader=_Loader)
+    """The value of a document. Raises yaml.YAMLError, with the line, also for a key given twice.
+
+    It also refuses what no configuration is: more than 1,000,000 characters or 50,000 values, whole numbers of
+    more than 100 digits, and blocks nested deeper than 100 levels.
+    """
+    if len(text) > LONGEST_CHARACTERS:
+        raise yaml.YAMLError(f"it has more than {LONGEST_CHARACTERS} characters; no configuration has as many")
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except RecursionError:
+        raise yaml.YAMLError(f"a block is nested deeper than {_DEEPEST} levels") from None

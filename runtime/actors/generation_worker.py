@@ -23,6 +23,7 @@ from ray.exceptions import RayActorError
 from fsm.errors import InvariantBroken
 from fsm.events import Attempt, FailureKind
 from runtime.actors.reward_worker import verdict_threads
+from runtime.generation.engine import PolicyNotFinite
 from runtime.groups import Evaluation, GroupReceipt, Rollout, RolloutGroup, columns_of
 from runtime.output.shared_output import not_shared
 from runtime.settings import Settings
@@ -236,6 +237,8 @@ class GenerationWorker:
                 answers.append(AttemptFailed(order.attempt, FailureKind.DATA, str(error)))
             elif isinstance(error, EnvironmentLost):
                 answers.append(AttemptFailed(order.attempt, FailureKind.INFRA, str(error)))
+            elif isinstance(error, PolicyNotFinite):
+                answers.append(AttemptFailed(order.attempt, FailureKind.INFRA, f"on {self._name}: {error}"))
             else:
                 rated.append((order, sample.result(), generation_s))
         if not rated:

@@ -98,7 +98,7 @@ class PolicyHost:
         `first_prompt` is the run's number of the data's first prompt, `began_with` the hashes of its prompts
         and those of sets (`Start.began_with`). Raises TaskError if the data has changed.
         """
-        tokenizer = AutoTokenizer.from_pretrained(model_directory, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(model_directory, local_files_only=True, trust_remote_code=False)
         codec = make_codec(tokenizer, settings.data)
         engine = await stack.enter_async_context(
             open_engine(

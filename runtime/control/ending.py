@@ -18,8 +18,10 @@ from runtime.checkpoints.checkpoint import CHECKPOINTS
 from runtime.control.event_loop import Control
 from runtime.control.failures import InterruptedAtStart, failure_of
 from runtime.control.messages import SAVING_SHARE, Outcome, RunPlan
+from runtime.control.pumps.not_applied import NumbersNotFinite
 from runtime.control.starting import BegunRun
 from runtime.files import FileNotWritten
+from runtime.generation.engine import PolicyNotFinite
 from runtime.output.card import write_card
 from runtime.output.directory import FINAL_MODEL
 from runtime.output.summary import closed_steps
@@ -69,7 +71,8 @@ async def save_at_end(run: BegunRun, end: End, output: Path, settings: Settings,
     """Save a checkpoint, if they are enabled, and the model; a failure goes to the outcome's `lost`.
 
     Calls `saving` as it advances. Both belong between two optimizer steps. After a failure in an optimizer step, the
-    weights may be half a step's, so nothing is saved and the last checkpoint stays.
+    weights may be half a step's, so nothing is saved and the last checkpoint stays. Nor is anything after a stop for
+    numbers that are not finite, unless rewards alone are the cause; the last checkpoint stays then too.
     """
     trainer, pumps, outcome = run.control.core.state.trainer, run.pumps, run.outcome
     if end.status == "failed" and trainer.status is TrainerState.FINISHING:
@@ -77,6 +80,9 @@ async def save_at_end(run: BegunRun, end: End, output: Path, settings: Settings,
             f"the weights were not saved: the run failed in the optimizer step {trainer.version}, which may have been "
             "half done",
         )
+        return
+    if _weights_in_doubt(run, end):
+        outcome.lost += ("the weights were not saved, since they may be why numbers were not finite",)
         return
     usual_s = max(pumps.training.longest_s, pumps.sync.longest_save_s)
     still_s = max(SAVING_SHARE * settings.cluster.shutdown_timeout_s, 2.0 * usual_s)
@@ -96,6 +102,16 @@ async def save_at_end(run: BegunRun, end: End, output: Path, settings: Settings,
         outcome.model = await while_it_grows(run.trainer.save_model(target), target.parent, still_s, saving)
     except Exception as error:
         outcome.lost += (f"the model was not saved: {failure_of(error).says}",)
+
+
+def _weights_in_doubt(run: BegunRun, end: End) -> bool:
+    """Whether the run was ended by steps, attempts or a validation that these weights may have made fail."""
+    if isinstance(end.error, NumbersNotFinite):
+        return run.pumps.training.not_applied.in_doubt
+    if end.error is not None and isinstance(failure_of(end.error).cause, PolicyNotFinite):
+        return True
+    doubted = run.recorder.doubted_version == run.control.core.state.trainer.version
+    return isinstance(end.error, BudgetExceeded) and doubted
 
 
 async def write_final_card(run: BegunRun, plan: RunPlan) -> None:
@@ -155,6 +171,7 @@ def outcome_of(run: BegunRun, end: End) -> Outcome:
         worker_restarts=recorder.workers_lost,
         failed_attempts=str(recorder.failed_attempts),
         steps_without_tokens=recorder.steps_without_tokens,
+        steps_not_applied=recorder.steps_not_applied,
         traceback=None if failure is None else failure.traceback,
     )
 

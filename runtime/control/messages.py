@@ -126,6 +126,8 @@ class Outcome:
     worker_restarts: int = 0
     steps_without_tokens: int = 0
     """Steps, since the run began or resumed, in which overlong filtering left no token to train on."""
+    steps_not_applied: int = 0
+    """Steps, since then, whose loss or gradient was not finite."""
     trace: Path | None = None
     checkpoint: Path | None = None
     """The last one written."""

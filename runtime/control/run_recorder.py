@@ -16,13 +16,14 @@ from runtime.evaluation.config import DEFAULT_SET
 from runtime.evaluation.figures import figures_of
 from runtime.explain.live import Standing, standing_of_core
 from runtime.files import FileNotWritten, Json, writing
+from runtime.generation.engine import LOGITS_NOT_FINITE
 from runtime.groups import Evaluation, GroupReceipt
 from runtime.metrics.accumulator import StepMeter
 from runtime.metrics.writers import Kind, MetricsWriter
 from runtime.samples.book import SampleBook
 from runtime.trace import notes
 from runtime.trace.writer import Trace
-from runtime.training.step_metrics import NOTHING_TRAINED_REMEDY, StepMetrics
+from runtime.training.step_metrics import NOT_FINITE_REMEDY, NOTHING_TRAINED_REMEDY, NotFinite, StepMetrics
 from runtime.wording import counted
 
 
@@ -59,7 +60,10 @@ class RunRecorder:
         self._ended: notes.RunEnded | None = None
         self.workers_lost = 0
         self.failed_attempts = FailedAttempts()
+        self.doubted_version: int | None = None
+        """The last version under which a generation worker's logits were not finite."""
         self.steps_without_tokens = 0
+        self.steps_not_applied = 0
         self.last_checkpoint: Path | None = None
         self.last_checkpoint_step: int | None = None
         self.last_close_s: float | None = None
@@ -72,6 +76,8 @@ class RunRecorder:
         self._unmetered.append((transition, self.core.state, time.monotonic()))
         if isinstance(transition.event, GroupFailed):
             self.failed_attempts.add(transition.event.error)
+            if LOGITS_NOT_FINITE in transition.event.error:
+                self.doubted_version = self.core.state.trainer.version
         if isinstance(transition.event, StallTimeout | DeadEndReached):
             self.dump_trace()
 
@@ -126,6 +132,17 @@ class RunRecorder:
                     "were cut off by a length limit, and loss_fn.overlong_filtering leaves those out of the loss. "
                     f"{NOTHING_TRAINED_REMEDY}; loss_fn.stop_after_steps_without_tokens stops a run after several of "
                     "them"
+                )
+            )
+
+    def not_applied(self, step: int, why: NotFinite, in_a_row: int) -> None:
+        """Of several such steps in a row only the first is reported; the lines of the steps show the others."""
+        self.steps_not_applied += 1
+        if in_a_row == 1:
+            self._send(
+                Notice(
+                    f"step {step} is not applied, and weights, moments and schedule stay unchanged: not finite are "
+                    f"{why}. {NOT_FINITE_REMEDY}"
                 )
             )
 

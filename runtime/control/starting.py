@@ -25,6 +25,7 @@ from runtime.control.messages import Listener, Notice, Outcome, RunPlan
 from runtime.control.pumps.clock import ClockPump
 from runtime.control.pumps.effects import Pumps
 from runtime.control.pumps.generation import GenerationPump
+from runtime.control.pumps.not_applied import StepsNotApplied
 from runtime.control.pumps.rows import Rows
 from runtime.control.pumps.sync import SyncPump
 from runtime.control.pumps.training import TrainingPump
@@ -238,10 +239,13 @@ def _make_pumps(
     settings = plan.settings
     failure, watchdog = settings.async_rl.rollout_failure, settings.async_rl.stall_watchdog
     checkpointing = settings.checkpointing
+    not_applied = StepsNotApplied(settings.optimizer.stop_after_steps_not_finite)
     return Pumps(
         control=control,
         generation=GenerationPump(control, fleet, rows, recorder, failure.rollout_timeout_s),
-        training=TrainingPump(control, trainer, rows, recorder, settings.loss_fn.stop_after_steps_without_tokens),
+        training=TrainingPump(
+            control, trainer, rows, recorder, settings.loss_fn.stop_after_steps_without_tokens, not_applied
+        ),
         sync=SyncPump(
             control,
             trainer,
@@ -252,6 +256,7 @@ def _make_pumps(
             checkpoint_every=checkpointing.every_steps if checkpointing.enabled else None,
             checkpoints=plan.output / CHECKPOINTS,
             keep=checkpointing.keep,
+            not_applied=not_applied,
         ),
         clock=ClockPump(control, recorder, watchdog),
         rows=rows,

@@ -140,6 +140,10 @@ class WeightsMismatch(ValueError):
         )
 
 
+LOGITS_NOT_FINITE = "gave logits that are not finite"
+"""In every message of PolicyNotFinite."""
+
+
 class PolicyNotFinite(ArithmeticError):
     """The model's logits are not finite, so it has no distribution to sample from. Its weights are to blame."""
 
@@ -147,10 +151,13 @@ class PolicyNotFinite(ArithmeticError):
         self.version = version
         self.request_ids = request_ids
         super().__init__(
-            f"weight version {version} gave logits that are not finite for request {request_ids[0]!r} "
+            f"weight version {version} {LOGITS_NOT_FINITE} for request {request_ids[0]!r} "
             f"and {len(request_ids) - 1} more; the training step before it has diverged: lower the learning rate "
             "or the gradient clip, and resume from the checkpoint before it"
         )
+
+    def __reduce__(self) -> "tuple[type[PolicyNotFinite], tuple[int, tuple[str, ...]]]":
+        return type(self), (self.version, self.request_ids)  # it crosses processes
 
 
 def check_requests(requests: Sequence[GroupRequest], config: GenerationConfig, in_flight: Container[str]) -> None:

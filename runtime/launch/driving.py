@@ -55,6 +55,7 @@ class _Heard:
     """The outcome as far as it was reported."""
     closed: list[dict[str, int]] = field(default_factory=list)
     steps_without_tokens: int = 0
+    steps_not_applied: int = 0
     deadline_s: float | None = None
     """When the wait for the end is over, on the monotonic clock; None while the run continues."""
     heard_s: float = field(default_factory=time.monotonic)
@@ -68,6 +69,7 @@ class _Heard:
             case StepDone(record):
                 self.closed.append({key: record[key] for key in ("step", "selected", "charged", "short")})
                 self.steps_without_tokens += record["trained_tokens"] == 0
+                self.steps_not_applied += record["not_finite"] is not None
             case Ending(outcome):
                 self.ending = outcome
                 self.expect_end()
@@ -183,6 +185,7 @@ def _outcome_without_controller(heard: _Heard, error: Exception, checkpoint: Pat
         lost=(failure.says,) if heard.interrupted else (),
         closed=heard.closed,
         steps_without_tokens=heard.steps_without_tokens,
+        steps_not_applied=heard.steps_not_applied,
         checkpoint=checkpoint,
         traceback=None if isinstance(error, _NoOutcome) else failure.traceback,
     )

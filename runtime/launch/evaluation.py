@@ -136,7 +136,9 @@ def measure(
     with TemporaryDirectory(prefix="evenstep-eval-") as made:
         try:
             directory = _directory_of(settings, examinee, Path(made) / "model")
-            tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(directory, local_files_only=True)
+            tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+                directory, local_files_only=True, trust_remote_code=False
+            )
             stops = model_stop_tokens(tokenizer, directory)
             _refuse_long_sequences(settings, sets, directory)
             problems = list(dict.fromkeys(_problems(settings, sets, tokenizer, stops, tell)))
@@ -240,7 +242,7 @@ async def _measure(
         if weights is not None:
             stored = load_file(weights / "model.safetensors")
             await engine.load_weights({name: to_numpy(tensor) for name, tensor in stored.items()}, version=1)
-        tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
         datas = {each.name: (each.data, each.max_prompt_tokens) for each in sets}
         environments = await open_environments(datas, stack)
         examiner = Examiner(engine, tokenizer, sets, environments)

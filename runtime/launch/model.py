@@ -81,7 +81,9 @@ def tokenizer_of(source: Path | None) -> PreTrainedTokenizerBase:
     """The tokenizer of the model in a directory, or of the tiny one."""
     if source is None:
         return character_tokenizer()
-    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(source, local_files_only=True)
+    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+        source, local_files_only=True, trust_remote_code=False
+    )
     return tokenizer
 
 
@@ -107,8 +109,8 @@ def prepare_model(settings: Settings, directory: Path) -> Path:
 def _make_tiny_model(settings: Settings, directory: Path) -> None:
     save_tiny_model(directory, settings.policy.tiny, settings.seed)
     if settings.warmup.steps:
-        model = AutoModelForCausalLM.from_pretrained(directory, local_files_only=True)
-        tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True)
+        model = AutoModelForCausalLM.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
         warm_up(model, tokenizer, load_task(settings.data, "training"), settings.warmup, seed=settings.seed)
         model.save_pretrained(directory)
 

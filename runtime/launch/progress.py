@@ -83,6 +83,8 @@ def step_line(record: Json, max_steps: int | None) -> str:
         parts.append(f"charged {record['charged']}")
     if record["trained_tokens"] == 0:
         parts.append("no token trained")
+    if record.get("not_finite"):
+        parts.append("NOT APPLIED: not finite")
     parts += [
         f"filtered {record['filtered_prompt_groups']}",
         f"staleness {number(record['staleness_mean'])}",

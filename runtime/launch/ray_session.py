@@ -4,6 +4,7 @@ import atexit
 import logging
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +27,8 @@ PROCESS_ENVIRONMENT = {
 _PRIVATE_ENVIRONMENT = {
     "RAY_AUTH_MODE": "disabled",  # only this machine can reach it
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # Ray's name for: this node's address is the loopback
+    # The ranks of a trainer would otherwise listen where the machine's name leads.
+    **({"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}),
     "RAY_worker_niceness": "0",  # Ray's default, 15, would let every other process go first
     "RAY_USAGE_STATS_ENABLED": "0",
     # Ray's record of every call is for its dashboard, and costs the controller a fifth of its time.
@@ -93,7 +96,11 @@ def _start_cluster(settings: Settings, cpus: int, directory: Path, others: set[P
     Ray gives a node 30 s, which may be too short on a busy machine. `others` are older children of this process.
     """
     import ray
+    from ray._private import ray_constants
 
+    # Ray reads RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER at its first import, which may have been before it was set. Then its
+    # servers would listen on every address of the machine, with no authentication.
+    ray_constants.ENABLE_RAY_CLUSTER = False
     cluster = settings.cluster
     for start in count(1):
         try:

@@ -356,6 +356,7 @@ def summary_of(settings: Settings, outcome: Outcome, wall_s: float, peak_memory_
         closed=outcome.closed,
         balance=outcome.balance,
         steps_without_tokens=outcome.steps_without_tokens,
+        steps_not_applied=outcome.steps_not_applied,
         wall_s=round(wall_s, 3),
         rl_s=round(outcome.rl_s, 3),
         peak_memory_bytes=peak_memory_bytes,

@@ -20,6 +20,7 @@ groups of a step's `unfiltered_reward` are not a superset of those of its `rewar
 selected, charged and short groups, and the staleness, are the core's own.
 """
 
+import math
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from itertools import compress
@@ -261,7 +262,8 @@ class StepMeter:
         named: dict[str, Any] = {
             **{f"{what}_prompt_groups": counted.lost[what] for what in _LOST},
             **{f"{phase.name.lower()}_s": phase_s for phase, phase_s in interval.phases_s.items()},
-            **{name: None if trained is None else getattr(trained, name) for name in _OF_TRAINER},
+            **{name: None if trained is None else _finite(getattr(trained, name)) for name in _OF_TRAINER},
+            "not_finite": str(trained.not_finite) if trained is not None and trained.not_finite else None,
         }
         self._records.append(
             StepRecord(
@@ -333,6 +335,10 @@ class StepMeter:
 
 def _ratio(total: float, count: float) -> float | None:
     return total / count if count else None
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
 
 
 def pass_rate(correct: int, rollouts: int) -> str:

@@ -101,6 +101,9 @@ class StepRecord:
     logprob_mismatch_mean: float | None = None
     logprob_mismatch_max: float | None = None
     logprob_mismatch_share: float | None = None
+    not_finite: str | None = None
+    """Why the step was not applied: the first number that was not finite, with microbatch and prompts; None if it was
+    applied. Metrics that are not finite themselves are None."""
 
     def as_json(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in _FIELDS}

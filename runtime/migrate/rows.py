@@ -46,6 +46,14 @@ class Unresolved(NamedTuple):
     reason: str
 
 
+def unresolved_in(value: Any) -> Unresolved | None:
+    """The first value that could not be found out, at any depth."""
+    if isinstance(value, Unresolved):
+        return value
+    inside = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    return next((found for each in inside if (found := unresolved_in(each)) is not None), None)
+
+
 class Theirs(NamedTuple):
     """The other framework's document, with the defaults of keys that it leaves out."""
 

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fsm.config.wording import given_as
 from runtime.migrate import conversions, nemo_rl, tasks, trl, verl
-from runtime.migrate.rows import Converted, Fate, KeyTable, Row, Theirs, Unresolved, leaves, put, read_conversion
+from runtime.migrate.rows import Converted, Fate, KeyTable, Row, Theirs, leaves, put, read_conversion, unresolved_in
 
 _CONVERSIONS = {
     function.__name__: function
@@ -57,7 +58,15 @@ def translate(given: Mapping[str, Any], table: KeyTable, folders: Sequence[Path]
             findings.append(finding._replace(note=_joined("its default there", finding.note)) if row.theirs in assumed
                             else finding)  # fmt: skip
     findings += [
-        Translated(Fate.DECIDE, path, _shown(theirs, path), None, None, False, _unknown(path, near, table.framework))
+        Translated(
+            Fate.DECIDE,
+            path,
+            None if unresolved_in(_shown(theirs, path)) else _shown(theirs, path),
+            None,
+            None,
+            False,
+            _unknown(path, near, table.framework),
+        )
         for path, near in unknown.items()
     ]
     for finding in findings:
@@ -79,14 +88,18 @@ def _overruled(findings: Sequence[Translated]) -> Iterator[Translated]:
 
 def _converted(row: Row, theirs: Theirs, keys: int) -> Translated:
     value = _shown(theirs, row.theirs)
-    if isinstance(value, Unresolved):
-        return Translated(Fate.DECIDE, row.theirs, None, row.ours, None, False, _joined(value.reason, row.note), keys)
+    if (lacking := unresolved_in(value)) is not None:
+        return Translated(Fate.DECIDE, row.theirs, None, row.ours, None, False, _joined(lacking.reason, row.note), keys)
     call = read_conversion(row.conversion)
     unmet = next((path for path, wanted in call.in_use if bool(theirs.get(path)) != wanted), None)
     if unmet is not None:
         outcome = Converted(Fate.DEFAULT, note=f"not in use there: {unmet} is {'on' if theirs.get(unmet) else 'off'}")
     else:
-        outcome = _CONVERSIONS[call.name](value, theirs, *call.arguments)
+        try:
+            outcome = _CONVERSIONS[call.name](value, theirs, *call.arguments)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            # A conversion knows the types that the key has there, and this value, or one that it builds on, is another.
+            outcome = Converted(Fate.DECIDE, note=f"{given_as(value)} is no value of it there", is_written=False)
     written = outcome.is_written and outcome.kind not in (Fate.DEFAULT, Fate.LOST) and row.ours is not None
     kind = outcome.kind
     if kind is Fate.RENAMED and row.ours == row.theirs and outcome.value == value:

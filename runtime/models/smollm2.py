@@ -68,13 +68,15 @@ def convert_gguf(directory: Path, file: str, target: Path) -> None:
     The dequantised model cannot be saved (transformers takes it for a quantised one), so its weights move to a new
     model whose configuration does not mention quantisation.
     """
-    loaded = AutoModelForCausalLM.from_pretrained(directory, gguf_file=file, dtype=torch.float32)
+    loaded = AutoModelForCausalLM.from_pretrained(
+        directory, gguf_file=file, dtype=torch.float32, trust_remote_code=False
+    )
     settings = loaded.config.to_dict()
     settings.pop("quantization_config", None)
     settings["pad_token_id"] = _PAD
     model = LlamaForCausalLM(LlamaConfig(**settings))
     model.load_state_dict(loaded.state_dict())
-    tokenizer = AutoTokenizer.from_pretrained(directory, gguf_file=file)
+    tokenizer = AutoTokenizer.from_pretrained(directory, gguf_file=file, trust_remote_code=False)
     tokenizer.pad_token = tokenizer.convert_ids_to_tokens(_PAD)
     model.generation_config.pad_token_id = _PAD
     model.save_pretrained(target)

@@ -109,7 +109,7 @@ def model_without_memory(directory: Path) -> PreTrainedModel:
     Raises UnsupportedModel if transformers does not know it, or if its weights are quantised.
     """
     try:
-        config = AutoConfig.from_pretrained(directory, local_files_only=True)
+        config = AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
         with torch.device("meta"):
             model: PreTrainedModel = AutoModelForCausalLM.from_config(config)
     except Exception as error:

@@ -22,7 +22,7 @@ from typing import IO, Any
 import yaml
 
 from fsm.errors import ConfigError
-from runtime.files import write_json_aside, write_text_aside, writing
+from runtime.files import reason_of, refuse_not_plain, write_json_aside, write_text_aside, writing
 from runtime.metrics.writers import METRICS_FILE, SAMPLES_FILE
 from runtime.output.shared_output import TOKEN_FILE
 from runtime.settings import Settings, load_settings
@@ -62,10 +62,11 @@ def start_problems(output: Path) -> Iterator[str]:
             "make and a new one does not remove: move it away, or name another directory"
         )
     try:
+        refuse_not_plain(output / MARK)
         with (output / MARK).open("ab") as mark:
             free = _lock(mark)
     except OSError as error:
-        yield f"{output / MARK} can't be opened ({error.strerror}): remove it, or name another directory"
+        yield f"{output / MARK} can't be opened ({reason_of(error)}): remove it, or name another directory"
         return
     if not free:
         yield (f"{output} is the directory of a run that starts at this moment: wait for it, or name another directory")
@@ -85,7 +86,7 @@ def resume_problems(output: Path) -> Iterator[str]:
 @contextmanager
 def alone_in(output: Path) -> Iterator[None]:
     """Keep other processes from resuming the directory's run meanwhile. Raises ConfigError if another one runs it."""
-    if not (output / RUN).exists():
+    if not (output / RUN).is_file():  # `run_id_of` refuses what is none
         yield
         return
     with (output / RUN).open("rb") as file:
@@ -225,8 +226,9 @@ def run_id_of(output: Path) -> str | None:
     if not path.exists():
         return None
     try:
+        refuse_not_plain(path)
         run = json.loads(path.read_text(encoding="utf-8"))["run"]
-    except (OSError, ValueError, LookupError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise ConfigError(
             f"{_CANNOT_START}{path} does not say which run is in {output} ({type(error).__name__}: {error}); "
             "remove it, and the run is known by its newest checkpoint"

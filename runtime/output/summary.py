@@ -29,6 +29,8 @@ class Summary(TypedDict):
     """The keys of the scenario format (X4)."""
     steps_without_tokens: int
     """Steps, since the run began or resumed, in which overlong filtering left no token to train on."""
+    steps_not_applied: int
+    """Steps, since then, whose loss or gradient was not finite."""
     wall_s: float
     """From the start of the command to its end."""
     rl_s: float
@@ -103,6 +105,11 @@ def headline(summary: Summary, outcome: str) -> list[str]:
         lines.append(
             f"{counted(summary['steps_without_tokens'], 'step')} trained on no token: overlong filtering left out all "
             "rollouts, and the weights stayed unchanged"
+        )
+    if summary["steps_not_applied"]:
+        lines.append(
+            f"{counted(summary['steps_not_applied'], 'step')} not applied: their loss or gradient was not finite "
+            "(not_finite in metrics.jsonl says which numbers, of which prompts), and the weights stayed unchanged"
         )
     lines.append(
         f"{summary['rl_s']:.1f} s of RL, {summary['wall_s']:.1f} s in all, "

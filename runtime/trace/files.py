@@ -10,7 +10,8 @@ import gzip
 import platform
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from fsm.config.blocks import CoreLossConfig, CorePolicyConfig, RunConfig
 from fsm.config.parse import parse_config
 from fsm.config.setup import Setup, set_up
 from fsm.core import AppliedEvent, Core
+from fsm.errors import ConfigError
 from fsm.snapshot import restore
 from runtime.files import replacing
 from runtime.trace.kinds import GROWN, TABLE, Json
@@ -68,11 +70,33 @@ def package_versions() -> dict[str, str]:
     return versions
 
 
+_HEADER: Mapping[str, type | tuple[type, ...]] = {
+    "part": int, "started_unix_s": (int, float), "num_prompts": int, "seeds": dict, "incarnation": int,
+    "packages": dict, "config": dict, "snapshot": (dict, type(None)), "kinds": dict,
+}  # fmt: skip
+_LATEST_UNIX_S = 1e11
+"""The year 5138; later times are no dates for Python."""
+_BLOCKS = ("grpo", "async_rl", "loss_fn", "policy")
+"""Of the configuration, those that the core reads."""
+
+
+def check_header(header: Json) -> None:
+    """Raise TraceUnreadable unless the header has what `make_header` writes, as far as readers rely on it."""
+    wrong = [key for key, kind in _HEADER.items() if not isinstance(header.get(key), kind) or header[key] is True]
+    if not wrong and not 0 <= header["started_unix_s"] < _LATEST_UNIX_S:
+        wrong = ["started_unix_s"]
+    if wrong:
+        shown = f"{header.get(wrong[0])!r:.60}"
+        raise TraceUnreadable(f"the header's {wrong[0]} is {shown}: evenstep did not write it, or it is damaged")
+    config = header["config"]
+    blocks = [config.get(block) for block in _BLOCKS]
+    if not all(isinstance(block, dict) for block in blocks) or not isinstance(config["async_rl"].get("sampler"), dict):
+        raise TraceUnreadable(f"the header's config lacks one of {', '.join(_BLOCKS)} and the sampler: it is damaged")
+
+
 def check_kinds(header: Json) -> None:
     """Raise TraceUnreadable if a kind had other fields when the trace was written. Its name may have changed."""
-    written = header.get("kinds")
-    if not isinstance(written, dict) or not isinstance(header.get("packages"), dict):
-        raise TraceUnreadable("the header does not say what its codes mean: evenstep did not write it")
+    written = header["kinds"]
 
     def _fields(entry: Any) -> Any:
         named = isinstance(entry, list) and len(entry) == 2 and isinstance(entry[1], list)
@@ -92,18 +116,31 @@ def check_kinds(header: Json) -> None:
 
 
 def setup_of(header: Json) -> Setup:
-    """The setup of a recorded run. Raises ConfigError if its custom sampler cannot be loaded."""
-    return set_up(core_config(header["config"]), header["num_prompts"], check=False)
+    """The setup of a recorded run. Raises ConfigError if its custom sampler cannot be loaded, and TraceUnreadable."""
+    with _damaged("configuration"):
+        return set_up(core_config(header["config"]), header["num_prompts"], check=False)
 
 
 def core_of(header: Json, observer: Callable[[AppliedEvent], None] | None = None) -> Core:
-    """The core of a recorded run before its first event. Raises ConfigError, as `setup_of` does."""
+    """The core of a recorded run before its first event. Raises the errors of `setup_of`."""
     setup = setup_of(header)
     if header["snapshot"] is not None:
-        return restore(setup, header["snapshot"], incarnation=header["incarnation"], observer=observer)
+        with _damaged("snapshot"):
+            return restore(setup, header["snapshot"], incarnation=header["incarnation"], observer=observer)
     core = Core(setup, observer=observer)
     core.book.incarnation = header["incarnation"]
     return core
+
+
+@contextmanager
+def _damaged(part: str) -> Iterator[None]:
+    """What a part of the header raises that no evenstep wrote is TraceUnreadable."""
+    try:
+        yield
+    except ConfigError:
+        raise  # it says what is wrong
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise TraceUnreadable(f"the header's {part} is damaged ({type(error).__name__}: {error})") from error
 
 
 def core_config(config: Mapping[str, Any]) -> RunConfig:

@@ -19,7 +19,7 @@ from pydantic_core import from_json
 
 from runtime.files import refuse_not_plain
 from runtime.trace.choose import HEADER_START, Chooser, Head, every, head_of
-from runtime.trace.files import FORMAT, TraceUnreadable, check_kinds, find_trace, parts_of, rotated
+from runtime.trace.files import FORMAT, TraceUnreadable, check_header, check_kinds, find_trace, parts_of, rotated
 from runtime.trace.kinds import Json
 from runtime.trace.records import Record, decode
 
@@ -127,6 +127,7 @@ def read_header(part: Path) -> Json:
         raise TraceUnreadable(
             f"{part} has format {header['format']!r}; this evenstep reads {FORMAT!r}: use the version that wrote it"
         )
+    check_header(header)
     check_kinds(header)
     return header
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fsm.core import AppliedEvent, Core
-from fsm.errors import EvenstepError
+from fsm.errors import ConfigError, EvenstepError
 from fsm.explain import status
 from fsm.snapshot import reinstate, snapshot
 from fsm.snapshot_form import MAY_BE_MISSING
@@ -94,10 +94,18 @@ class Replay:
             seq = given["q"]
             if to is not None and seq > to:
                 return
-            begun = begun or self._begin(given)
-            if not begun:
-                continue
-            self.difference = self._step(given, line)
+            try:
+                begun = begun or self._begin(given)
+                if not begun:
+                    continue
+                self.difference = self._step(given, line)
+            except ConfigError:
+                raise  # it says what is wrong
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+                raise TraceUnreadable(
+                    f"{self.trace.path}: record {seq} can't be replayed ({type(error).__name__}: {error}): if the file "
+                    "was not damaged, today's core can't take what an older one wrote"
+                ) from error
             if self.difference is not None:
                 return
             self.last_seq = seq

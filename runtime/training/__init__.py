@@ -8,6 +8,7 @@ model         a Hugging Face causal LM directory as a model, and its log-probabi
 ranks         one process or several: sums, shares of a chunk, FSDP2 sharding
 totals        the sums of a step
 loss          the loss: clipped policy loss, correction, KL, entropy, aggregation
+finite        numbers of a step that are not finite, and which prompts they come from
 optim         AdamW, learning-rate schedules, gradient scaling and clipping
 state         weights as arrays; saving and resuming, without pickle
 trainer       StepTrainer: accumulate, finish_step, discard, state_numpy, save, load

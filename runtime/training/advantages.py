@@ -15,6 +15,7 @@ STD_EPSILON = 1e-6
 """Added to the standard deviation, so that rewards that differ only by rounding do not become ±1."""
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def group_advantages(
     rewards: npt.NDArray[np.floating], *, normalize_rewards: bool, use_leave_one_out_baseline: bool
 ) -> npt.NDArray[np.float64]:
@@ -23,7 +24,8 @@ def group_advantages(
     A rollout is compared with the rewards of its group, or with `use_leave_one_out_baseline` of the others: A_i = r_i −
     their mean. With `normalize_rewards` it is divided by s + 1e-6, where s is their sample standard deviation (size − 1
     in the denominator), unless s is 0: because they are all equal, or only one. A group of equal rewards gets exactly
-    zero. The other groups of a chunk do not change a bit of the result.
+    zero. The other groups of a chunk do not change a bit of the result. Rewards so large that float64 cannot hold the
+    square of their differences have advantages that are not finite.
 
     Raises ValueError for another shape, a reward that is not finite, or a leave-one-out baseline in groups of one.
     """
@@ -53,6 +55,7 @@ def group_advantages(
             compared = np.stack([np.delete(values, sibling, axis=1) for sibling in range(siblings)], axis=1)
         deviation = _deviation(compared)
         np.divide(advantages, deviation + STD_EPSILON, out=advantages, where=deviation > 0)
+        advantages[~np.isfinite(np.broadcast_to(deviation, advantages.shape))] = np.nan
     return advantages
 
 

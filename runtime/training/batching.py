@@ -25,6 +25,7 @@ class TrainingSequence:
 
     rollout: Rollout
     advantage: float
+    prompt: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,6 +45,8 @@ class Microbatch:
     """float32, (sequences, T): under the weights that sampled; 0 where loss_mask is false."""
     advantages: Tensor
     """float32, (sequences,)."""
+    prompts: Tensor
+    """int64, (sequences,): whose rollout a row is; -1 for padding."""
 
     def to(self, device: torch.device) -> "Microbatch":
         return Microbatch(*(getattr(self, each.name).to(device) for each in fields(self)))
@@ -98,7 +101,7 @@ def training_sequences(
                 vocabulary=vocabulary,
             )
         sequences += [
-            TrainingSequence(rollout, advantage)
+            TrainingSequence(rollout, advantage, group.prompt)
             for rollout, advantage in zip(group.rollouts, advantages_of(group, config), strict=True)
             if in_the_loss(rollout, config)
         ]
@@ -149,6 +152,7 @@ def pad(sequences: Sequence[TrainingSequence]) -> "Microbatch":
         loss_mask=torch.from_numpy(loss_mask),
         generation_logprobs=torch.from_numpy(logprobs),
         advantages=torch.tensor([sequence.advantage for sequence in sequences], dtype=torch.float32),
+        prompts=torch.tensor([sequence.prompt for sequence in sequences], dtype=torch.int64),
     )
 
 
@@ -166,6 +170,7 @@ def empty_microbatch() -> "Microbatch":
         loss_mask=torch.zeros((1, 2), dtype=torch.bool),
         generation_logprobs=torch.zeros((1, 2)),
         advantages=torch.zeros(1),
+        prompts=torch.tensor([-1]),
     )
 
 

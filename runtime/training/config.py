@@ -223,3 +223,9 @@ class OptimizerConfig(Strict):
         default=1.0, gt=0, description="Largest Euclidean norm of the gradient, which is scaled down to it; null: none."
     )
     schedule: Schedule = Field(default=ConstantSchedule(), description="The learning rate of each step.")
+    stop_after_steps_not_finite: int | None = Field(
+        default=3,
+        ge=1,
+        description="Stop the run after this many consecutive steps that were not applied, since their loss, gradient "
+        "or log-probabilities were NaN or infinite; null: only warn.",
+    )

@@ -20,17 +20,23 @@ def load_causal_lm(directory: str) -> PreTrainedModel:
     The loss compares the policy with the one that sampled, so both are computed alike: without dropout, and without
     anything else that an architecture does in training mode alone, such as noise in a router.
 
-    Raises FileNotFoundError without a config.json, UnsupportedModel if the files lack weights of the model.
+    Raises FileNotFoundError without a config.json, UnsupportedModel if the files lack weights of the model, or
+    hold some that are not finite.
     """
     if not (Path(directory) / "config.json").is_file():
         raise FileNotFoundError(
             f"{directory} has no config.json: set policy.model_name to a local directory of a Hugging Face "
             "causal LM, as save_pretrained writes it"
         )
-    config = AutoConfig.from_pretrained(directory, local_files_only=True)
+    config = AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
     turn_dropout_off(config)
     loaded: Any = AutoModelForCausalLM.from_pretrained(
-        directory, config=config, dtype=torch.float32, local_files_only=True, output_loading_info=True
+        directory,
+        config=config,
+        dtype=torch.float32,
+        local_files_only=True,
+        trust_remote_code=False,
+        output_loading_info=True,
     )
     model, info = loaded  # a pair, which its type hints do not say
     if not isinstance(model, PreTrainedModel):
@@ -39,6 +45,11 @@ def load_causal_lm(directory: str) -> PreTrainedModel:
         raise UnsupportedModel(
             f"{directory} lacks weights of {type(model).__name__}, which would be random: "
             f"{listed(info['missing_keys'])}; save the whole causal LM there with model.save_pretrained"
+        )
+    if broken := [name for name, weight in model.named_parameters() if not weight.isfinite().all()]:
+        raise UnsupportedModel(
+            f"{directory} has weights that are NaN or infinite, from which nothing can be trained: "
+            f"{listed(broken)}; take a checkpoint from before they were"
         )
     model.eval()
     return model

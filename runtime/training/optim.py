@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from runtime.training.config import ConstantSchedule, OptimizerConfig
 from runtime.training.ranks import whole
@@ -52,24 +52,27 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
         group["lr"] = lr
 
 
-def scale_and_clip_gradients(
-    parameters: Iterable[nn.Parameter], *, divisor: float, max_grad_norm: float | None
-) -> float:
-    """Divide the gradient by `divisor` and clip its Euclidean norm to `max_grad_norm`, in one pass, in place.
+def gradient_norm(parameters: Iterable[nn.Parameter], *, divisor: float) -> float:
+    """The Euclidean norm of the gradient divided by `divisor`.
 
-    Parameters may be sharded; those without a gradient are skipped. Returns the norm between division and clip.
-    Raises FloatingPointError if the norm is not finite, and then leaves the gradients unchanged.
+    Parameters may be sharded, and then this is a collective; those without a gradient are skipped.
     """
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    norm = whole(torch.nn.utils.get_total_norm(gradients)).item() / divisor
-    if not math.isfinite(norm):
-        raise FloatingPointError(
-            f"the gradient norm is {norm}, and the weights are unchanged; look at the rewards and "
-            "log-probabilities of this step, lower the learning rate, or compute in float32"
-        )
+    return float(whole(torch.nn.utils.get_total_norm(_gradients(parameters))).item()) / divisor
+
+
+def scale_and_clip_gradients(
+    parameters: Iterable[nn.Parameter], *, norm: float, divisor: float, max_grad_norm: float | None
+) -> None:
+    """Divide the gradient by `divisor` and clip its norm to `max_grad_norm`, in one pass, in place.
+
+    norm: `gradient_norm`, which must be finite.
+    """
     scale = 1 / divisor
     if max_grad_norm is not None and norm > max_grad_norm:
         scale *= max_grad_norm / norm
-    for gradient in gradients:
+    for gradient in _gradients(parameters):
         gradient.mul_(scale)
-    return norm
+
+
+def _gradients(parameters: Iterable[nn.Parameter]) -> list[Tensor]:
+    return [parameter.grad for parameter in parameters if parameter.grad is not None]

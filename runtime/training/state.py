@@ -5,7 +5,7 @@ A directory holds
     config.json          the model's configuration   } together a Hugging Face model directory
     model.safetensors    the weights, float32        }
     trainer.safetensors  AdamW's moments and steps by parameter name, the random state of torch
-    trainer.json         the version, and the format of the files
+    trainer.json         `StepCount`, and the format of the files
 
 Tensors are whole for any number of ranks, so that a run may resume with another number.
 Accumulated gradients of an unfinished step are not saved: its groups are trained again.
@@ -14,7 +14,7 @@ Accumulated gradients of an unfinished step are not saved: its groups are traine
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -29,6 +29,14 @@ FORMAT = "evenstep trainer 1"
 MOMENTS = ("exp_avg", "exp_avg_sq")
 RANDOM_CPU = "random/cpu"
 RANDOM_DEVICE = "random/device"
+
+
+class StepCount(NamedTuple):
+    """How far a trainer is."""
+
+    version: int
+    not_applied: int = 0
+    """The steps of these whose numbers were not finite; checkpoints older than this field have none."""
 
 
 def state_numpy(model: nn.Module, dtype: Literal["float32", "bfloat16"]) -> Iterator[tuple[str, Array]]:
@@ -54,7 +62,7 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
 
 
 def save_state(
-    directory: Path, *, model: PreTrainedModel, optimizer: torch.optim.AdamW, version: int, ranks: Ranks
+    directory: Path, *, model: PreTrainedModel, optimizer: torch.optim.AdamW, steps: StepCount, ranks: Ranks
 ) -> None:
     """Write a trainer's state into an empty or new directory. A collective: every rank must call it; rank 0 writes.
 
@@ -74,13 +82,13 @@ def save_state(
             if ranks.device.type == "cuda":
                 random[RANDOM_DEVICE] = torch.cuda.get_rng_state(ranks.device)
             save_file(moments | random, directory / "trainer.safetensors")
-            (directory / "trainer.json").write_text(json.dumps({"format": FORMAT, "version": version}) + "\n")
+            (directory / "trainer.json").write_text(json.dumps({"format": FORMAT, **steps._asdict()}) + "\n")
     finally:
         ranks.wait_for_all()  # even if the disk refuses a file: the other ranks would wait for ever
 
 
-def load_state(directory: Path, *, model: PreTrainedModel, optimizer: torch.optim.AdamW, ranks: Ranks) -> int:
-    """Read the files of `save_state`, on every rank, into a model and its optimizer. Returns the version.
+def load_state(directory: Path, *, model: PreTrainedModel, optimizer: torch.optim.AdamW, ranks: Ranks) -> StepCount:
+    """Read the files of `save_state`, on every rank, into a model and its optimizer.
 
     Raises FileNotFoundError for a missing file, ValueError for another format, model or set of trained parameters.
     """
@@ -95,7 +103,7 @@ def load_state(directory: Path, *, model: PreTrainedModel, optimizer: torch.opti
     torch.set_rng_state(random_cpu)
     if random_device is not None and ranks.device.type == "cuda":
         torch.cuda.set_rng_state(random_device, ranks.device)
-    return int(description["version"])
+    return StepCount(int(description["version"]), int(description.get("not_applied", 0)))
 
 
 def _optimizer_tensors(model: PreTrainedModel, optimizer: torch.optim.AdamW) -> dict[str, Tensor]:

@@ -1,11 +1,62 @@
 """The metrics of one finished step. Imports no torch, since the controller reads them too."""
 
 from dataclasses import dataclass
+from enum import StrEnum
+
+from fsm.errors import EvenstepError
 
 NOTHING_TRAINED_REMEDY = (
     "Raise generation.max_new_tokens (max_prompt_tokens for conversations), or set loss_fn.overlong_filtering to false"
 )
 """The remedy if overlong filtering leaves out every rollout of a step."""
+
+
+class Number(StrEnum):
+    """A number of a step that may be not finite."""
+
+    ADVANTAGES = "the advantages"
+    REFERENCE_LOGPROBS = "the reference model's log-probabilities"
+    LOGPROBS = "the policy's log-probabilities"
+    LOSS = "the loss"
+    GRADIENT = "the gradient"
+    WEIGHTS = "the weights after the step"
+
+
+@dataclass(frozen=True, slots=True)
+class NotFinite:
+    """The first number of a step that was not finite."""
+
+    what: Number
+    microbatch: int | None = None
+    """Counted from 1 over the step's microbatches of a rank; None if only the whole step shows it."""
+    ranks: tuple[int, ...] = ()
+    """The trainer ranks on which it was."""
+    prompts: tuple[int, ...] = ()
+    """The first of the prompts in question, in order."""
+    more_prompts: int = 0
+
+    @property
+    def doubts_weights(self) -> bool:
+        """Whether the weights may be to blame: a reward alone makes advantages."""
+        return self.what is not Number.ADVANTAGES
+
+    def __str__(self) -> str:
+        if self.microbatch is None:
+            return str(self.what)
+        named = ", ".join(map(str, self.prompts))
+        more = f" and {self.more_prompts} more" if self.more_prompts else ""
+        of = f" of prompt{'s' * (len(self.prompts) + self.more_prompts > 1)} {named}{more}" if self.prompts else ""
+        on = f" on trainer rank{'s' * (len(self.ranks) > 1)} {', '.join(map(str, self.ranks))}"
+        return f"{self.what}{of} in microbatch {self.microbatch}{on}"
+
+
+class WeightsNotFinite(EvenstepError):
+    """Weights are NaN or infinite."""
+
+
+NOT_FINITE_REMEDY = (
+    "Look at the rewards of these prompts, lower optimizer.lr or optimizer.max_grad_norm, or compute in float32"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +105,6 @@ class StepMetrics:
     staleness_max: int
     seconds: float
     """Time this rank spent in `accumulate` and `finish_step`."""
+    not_finite: NotFinite | None = None
+    """Why the step was not applied: weights, AdamW's moments and the schedule stayed. The metrics that were not finite
+    are so here."""

@@ -1,15 +1,17 @@
 """StepTrainer: one optimizer step from any number of chunks.
 
     accumulate(groups, version)   any number of times: adds the undivided gradient of whole prompt groups
-    finish_step()                 divides once, by what the step accumulated; clips, steps, zeroes
+    finish_step()                 divides once, by what the step accumulated; clips, steps, zeroes. If a number is not
+                                  finite, on whichever rank, no rank applies the step
     discard()                     drops the gradient of an unfinished step
 
 The gradient of a sum is the sum of the gradients, and nothing is divided before the end. So the update depends on the
 groups alone, not on their cut into chunks and microbatches.
 """
 
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Literal
@@ -22,6 +24,7 @@ from runtime.models.final import save_model_directory
 from runtime.models.weights import Array, named_weights
 from runtime.training.batching import Microbatch, empty_microbatch, microbatches, training_sequences
 from runtime.training.config import LossConfig, OptimizerConfig, PolicyConfig
+from runtime.training.finite import Look, fault_of_update, first_cause, largest, look
 from runtime.training.loss import normaliser, policy_loss
 from runtime.training.model import (
     check_context,
@@ -31,10 +34,16 @@ from runtime.training.model import (
     token_logprobs,
     trainable_parameters,
 )
-from runtime.training.optim import adamw, learning_rate, scale_and_clip_gradients, set_learning_rate
+from runtime.training.optim import (
+    adamw,
+    gradient_norm,
+    learning_rate,
+    scale_and_clip_gradients,
+    set_learning_rate,
+)
 from runtime.training.ranks import Ranks, alone, gathered, shard_model
-from runtime.training.state import load_state, save_state, state_numpy
-from runtime.training.step_metrics import StepMetrics
+from runtime.training.state import StepCount, load_state, save_state, state_numpy
+from runtime.training.step_metrics import NotFinite, Number, StepMetrics, WeightsNotFinite
 from runtime.training.totals import StepSums, added, no_sums, total_over_ranks
 
 
@@ -47,8 +56,9 @@ class StepTrainer:
     temperature: of sampling: the policy is softmax(logits / temperature).
     ranks: None for a single process on the CPU.
 
-    Raises FileNotFoundError if `policy.model_name` is not a model directory, ValueError if the model takes fewer tokens
-    than `max_total_sequence_length` or has fewer layers than `train_last_layers`.
+    Raises FileNotFoundError if `policy.model_name` is not a model directory, UnsupportedModel if weights in it are not
+    finite, ValueError if the model takes fewer tokens than `max_total_sequence_length` or has fewer layers than
+    `train_last_layers`.
     """
 
     def __init__(
@@ -69,7 +79,9 @@ class StepTrainer:
         self.temperature = temperature
         self.ranks = alone() if ranks is None else ranks
         self.version = 0
-        """Optimizer steps done."""
+        """Optimizer steps done, also those that were not applied."""
+        self.not_applied = 0
+        """Those of them whose numbers were not finite. The schedule leaves them out."""
 
         self.model = load_causal_lm(policy.model_name)
         check_context(self.model, policy.max_total_sequence_length)
@@ -86,9 +98,12 @@ class StepTrainer:
             self._place(self.reference)
         self.optimizer = adamw((parameter for _, parameter in trainable_parameters(self.model)), optimizer)
 
+        self._largest_weight = 0.0
         self._sums: StepSums[Tensor]
+        self._looks: list[Look]
         self._seconds: float
         self.discard()
+        self._measure_weights("the model cannot be trained")
 
     def accumulate(self, groups: Sequence[RolloutGroup], version: int) -> None:
         """Add the gradient of a chunk of whole prompt groups, possibly none, to the step.
@@ -119,10 +134,11 @@ class StepTrainer:
         """Divide the gradient, clip it, move the weights, and begin the next step.
 
         If every rollout was masked (overlong filtering), the gradient is empty: weights and AdamW's moments stay, and
-        the version moves anyway.
+        the version moves anyway. If a number of the step is not finite, also the schedule stays, and the metrics say
+        which number (`not_finite`).
 
-        Raises RuntimeError if no rank accumulated a group, FloatingPointError if the gradient is not finite. Nothing
-        has moved then; `discard` drops the step.
+        Raises RuntimeError if no rank accumulated a group: nothing has moved then, and `discard` drops the step.
+        WeightsNotFinite if the step made weights that are not finite, which must not be saved.
         """
         started = time.perf_counter()
         totals = total_over_ranks(self._sums, self.ranks)
@@ -135,16 +151,15 @@ class StepTrainer:
             sequences=sequences,
             dr_grpo_length=self.loss_config.dr_grpo_length or self.policy_config.max_total_sequence_length,
         )
-        lr = learning_rate(self.version, self.optimizer_config)
-        grad_norm = 0.0
+        lr = learning_rate(self.version - self.not_applied, self.optimizer_config)
+        grad_norm, not_finite = 0.0, None
         if totals.tokens > 0:
-            grad_norm = scale_and_clip_gradients(
-                (parameter for _, parameter in trainable_parameters(self.model)),
-                divisor=divisor,
-                max_grad_norm=self.optimizer_config.max_grad_norm,
-            )
-            set_learning_rate(self.optimizer, lr)
-            self.optimizer.step()
+            grad_norm = gradient_norm(self._trained(), divisor=divisor)
+            not_finite = self._not_finite(totals.loss, grad_norm, lr)
+        if not_finite is not None:
+            self.not_applied += 1
+        elif totals.tokens > 0:
+            self._apply(grad_norm, divisor, lr)
         self.version += 1
         trained = max(totals.tokens, 1)  # a step whose rollouts were all masked has zeros
         metrics = StepMetrics(
@@ -171,14 +186,49 @@ class StepTrainer:
             staleness_mean=totals.staleness / totals.groups,
             staleness_max=round(totals.staleness_max),
             seconds=self._seconds + time.perf_counter() - started,
+            not_finite=not_finite,
         )
         self.discard()
         return metrics
+
+    def _not_finite(self, loss: float, grad_norm: float, lr: float) -> NotFinite | None:
+        """Why the step can't be applied, the same on all ranks. A collective: every rank must call it."""
+        fault = fault_of_update(
+            loss=loss,
+            norm=grad_norm,
+            max_grad_norm=self.optimizer_config.max_grad_norm,
+            lr=lr,
+            weight_decay=self.optimizer_config.weight_decay,
+            weight=self._largest_weight,
+        )
+        agreed = self.ranks.maximum(torch.tensor(float(fault is not None), device=self.ranks.device))
+        if not agreed.item():
+            return None
+        return first_cause(self._looks, self.ranks) or NotFinite(fault or Number.GRADIENT)
+
+    def _apply(self, grad_norm: float, divisor: float, lr: float) -> None:
+        """Move the weights. Raises WeightsNotFinite."""
+        scale_and_clip_gradients(
+            self._trained(), norm=grad_norm, divisor=divisor, max_grad_norm=self.optimizer_config.max_grad_norm
+        )
+        set_learning_rate(self.optimizer, lr)
+        self.optimizer.step()
+        self._measure_weights(f"the optimizer step {self.version} overflowed (lower optimizer.lr)")
+
+    def _measure_weights(self, otherwise: str) -> None:
+        """Raise WeightsNotFinite unless all weights are finite. A collective: every rank must call it."""
+        self._largest_weight = largest(self.model.parameters(), self.ranks)
+        if not math.isfinite(self._largest_weight):
+            raise WeightsNotFinite(f"{otherwise}: weights are NaN or infinite")
+
+    def _trained(self) -> Iterator[nn.Parameter]:
+        return (parameter for _, parameter in trainable_parameters(self.model))
 
     def discard(self) -> None:
         """Drop the accumulated gradient of an unfinished step. The weights and the version stay."""
         self.optimizer.zero_grad(set_to_none=True)
         self._sums = no_sums(self.ranks.device)
+        self._looks = []
         self._seconds = 0.0
 
     def state_numpy(self, dtype: Literal["float32", "bfloat16"] = "float32") -> dict[str, Array]:
@@ -191,7 +241,8 @@ class StepTrainer:
 
     def save(self, directory: Path) -> None:
         """Write model, optimizer, version and random state (`state.save_state`). Every rank must call it."""
-        save_state(directory, model=self.model, optimizer=self.optimizer, version=self.version, ranks=self.ranks)
+        steps = StepCount(self.version, self.not_applied)
+        save_state(directory, model=self.model, optimizer=self.optimizer, steps=steps, ranks=self.ranks)
 
     def save_model(self, target: Path, chat_template: str | None = None) -> Path:
         """Write the policy as a Hugging Face directory (`final.save_model_directory`) and return `target`.
@@ -206,9 +257,14 @@ class StepTrainer:
         return target
 
     def load(self, directory: Path) -> None:
-        """Resume from the files of `save` (`state.load_state`). Discards the step in progress."""
-        self.version = load_state(directory, model=self.model, optimizer=self.optimizer, ranks=self.ranks)
+        """Resume from the files of `save` (`state.load_state`). Discards the step in progress.
+
+        Raises WeightsNotFinite too.
+        """
+        steps = load_state(directory, model=self.model, optimizer=self.optimizer, ranks=self.ranks)
+        self.version, self.not_applied = steps
         self.discard()
+        self._measure_weights(f"{directory} cannot be resumed from")
 
     def _place(self, model: nn.Module) -> None:
         if self.ranks.mesh is None:
@@ -245,6 +301,15 @@ class StepTrainer:
             config=self.loss_config,
         )
         torch.autograd.backward(loss)
+        self._looks.append(
+            look(
+                batch,
+                reference_logprobs=reference_logprobs,
+                logprobs=logprobs.detach(),
+                loss=loss,
+                gradients=(parameter.grad for parameter in self._trained()),
+            )
+        )
         return sums
 
     def _autocast(self) -> AbstractContextManager[object]:

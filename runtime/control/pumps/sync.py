@@ -16,7 +16,7 @@ Produces: SyncFinished; every so many steps also a validation or a checkpoint, o
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fsm.effects import SyncWeights
@@ -26,6 +26,7 @@ from runtime.actors.fleet import Fleet
 from runtime.actors.trainer_group import TrainerGroup
 from runtime.checkpoints.checkpoint import prompts_with_data
 from runtime.control.event_loop import Control
+from runtime.control.pumps.not_applied import StepsNotApplied
 from runtime.control.pumps.rows import Rows
 from runtime.control.run_recorder import RunRecorder
 from runtime.files import FileNotWritten
@@ -48,6 +49,7 @@ class SyncPump:
     checkpoint_every: int | None
     checkpoints: Path
     keep: int
+    not_applied: StepsNotApplied = field(default_factory=StepsNotApplied)
     longest_save_s: float = 0.0
     """The longest time that a checkpoint has taken, in seconds."""
 
@@ -55,7 +57,7 @@ class SyncPump:
         self.control.spawn(self._sync(sync.version), f"sync of version {sync.version}")
 
     async def _sync(self, version: int) -> None:
-        if self.checkpoint_every and version % self.checkpoint_every == 0:
+        if self.checkpoint_every and version % self.checkpoint_every == 0 and not self.not_applied.in_doubt:
             # Before the workers load the weights: no rank computes now, and a resume finds the version that closed.
             try:
                 await self.checkpoint()

@@ -7,17 +7,19 @@ Produces: ClaimUnreadable, ChunkTrained and StepFinished.
 
 Overlong filtering leaves a step without a token to train on if every one of its rollouts was cut off. Such a step
 closes like any other and the version moves, while the weights stay. The recorder notes it. After
-`stop_after_steps_without_tokens` such steps in a row, the run stops with the next chunk.
+`stop_after_steps_without_tokens` such steps in a row, the run stops with the next chunk. Likewise with steps whose
+numbers are not finite (`not_applied`).
 """
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fsm.effects import FinishStep, TrainChunk
 from fsm.errors import LimitReached
 from fsm.events import ChunkTrained, StepFinished
 from runtime.actors.trainer_group import TrainerGroup
 from runtime.control.event_loop import Control
+from runtime.control.pumps.not_applied import StepsNotApplied
 from runtime.control.pumps.rows import Rows
 from runtime.control.run_recorder import RunRecorder
 from runtime.training.step_metrics import NOTHING_TRAINED_REMEDY
@@ -37,6 +39,7 @@ class TrainingPump:
     recorder: RunRecorder
     stop_after: int | None
     """Steps in a row without a trained token that stop the run; None: no number does."""
+    not_applied: StepsNotApplied = field(default_factory=StepsNotApplied)
     longest_s: float = 0.0
     """The longest time that a chunk has taken, in seconds."""
     in_a_row: int = 0
@@ -50,6 +53,7 @@ class TrainingPump:
 
     async def _train(self, chunk: TrainChunk) -> None:
         self._refuse_to_go_on(chunk.step)
+        self.not_applied.refuse_to_go_on(chunk.step)
         rows = self.rows.of(group.prompt for group in chunk.groups)
         began_s = asyncio.get_running_loop().time()
         unreadable = await self.trainer.accumulate(chunk.step, rows, self.rows.take_trained())
@@ -61,6 +65,9 @@ class TrainingPump:
     async def _finish(self, finish: FinishStep) -> None:
         metrics = await self.trainer.finish_step(finish.step)
         self.recorder.trained(metrics)
+        self.not_applied.finished(metrics)
+        if metrics.not_finite:
+            self.recorder.not_applied(finish.step, metrics.not_finite, self.not_applied.in_a_row)
         self.in_a_row = 0 if metrics.tokens else self.in_a_row + 1
         if self.in_a_row:
             self.recorder.nothing_trained(finish.step, metrics.masked_sequences)

@@ -260,7 +260,7 @@ def load_torch_engine(model_directory: Path, config: GenerationConfig, *, stop_t
     torch.set_num_threads(config.engine.threads)
     dtypes = {"float32": torch.float32, "bfloat16": torch.bfloat16}
     model = AutoModelForCausalLM.from_pretrained(
-        model_directory, dtype=dtypes[config.engine.precision], local_files_only=True
+        model_directory, dtype=dtypes[config.engine.precision], local_files_only=True, trust_remote_code=False
     )
     module: torch.nn.Module = model  # transformers wraps `to` in a way that type checkers cannot follow
     module.to(config.engine.device)

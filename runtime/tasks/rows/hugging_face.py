@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _READ_ROWS = 500
 """Rows that are converted to Python at a time."""
+_LONGEST_NAME = 10_000
+"""Characters of a column's name. Arrow takes minutes for one of 100 MB, such as a file without any line end."""
 _NEAR = 16
 """A row that is asked for so soon after the last one is taken for the next of a walk through the table."""
 _BUILDERS: dict[Format, str] = {"json": "json", "parquet": "parquet", "arrow": "arrow", "csv": "csv", "tsv": "csv"}
@@ -97,6 +99,8 @@ def _as_text(source: RowSource) -> dict[str, Any]:
 
     separator = "\t" if source.format == "tsv" else ","
     columns = pandas.read_csv(source.files[0], sep=separator, nrows=0).columns
+    if (longest := max((len(str(name)) for name in columns), default=0)) > _LONGEST_NAME:
+        raise ValueError(f"its first line, which names the columns, has a name of {longest} characters")
     features = Features({str(name): Value("string") for name in columns})
     return {"sep": separator, "features": features, "keep_default_na": False}
 

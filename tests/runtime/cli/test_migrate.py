@@ -60,6 +60,27 @@ def test_what_is_no_file_of_theirs_is_said(text: str, code: int, says: str, tmp_
     assert says in said
 
 
+@pytest.mark.parametrize(
+    ("framework", "text", "key"),
+    [
+        ("nemo-rl", "grpo: 5\npolicy: 7\n", "grpo"),
+        ("nemo-rl", "policy: {optimizer: [1], scheduler: {name: x}, max_total_sequence_length: [2]}\n", "policy"),
+        ("trl", "max_completion_length: null\nnum_generations: 8\n", "max_completion_length"),
+        ("trl", "per_device_train_batch_size: {a: 1}\n", "per_device_train_batch_size"),
+        ("trl", "num_train_epochs: soon\nlr_scheduler_kwargs: 4\n", "num_train_epochs"),
+        ("verl", "actor_rollout_ref: []\nalgorithm: 3\ntrainer: {total_epochs: {}}\n", "actor_rollout_ref"),
+    ],
+)
+def test_a_value_of_another_type_than_theirs_needs_a_decision(
+    framework: str, text: str, key: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(text, encoding="utf-8")
+    code, _, shown = run(path, "--from", framework)
+    assert code in (0, 3)
+    assert key in shown
+
+
 def test_a_file_is_read_as_whose_one_says_it_is(tmp_path: Path) -> None:
     path = tmp_path / "x.yaml"
     path.write_text("grpo: {val_period: 7}\n", encoding="utf-8")

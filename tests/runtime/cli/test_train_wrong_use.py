@@ -2,12 +2,15 @@
 
 import json
 import os
+import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 from typer.testing import CliRunner
 
+from fsm.errors import ConfigError
 from runtime.cli.app import app
 from runtime.control.messages import Message, Notice
 from runtime.launch.run import run_training
@@ -77,3 +80,32 @@ def test_what_is_no_plain_file_is_refused_and_not_waited_for(tmp_path: Path) -> 
     os.mkfifo(tmp_path / "model" / "config.json")
     with pytest.raises(ModelDirectoryProblem, match="is a FIFO, not a plain file"):
         inspect_model(tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"), [("not-begun", []), ("run.json", ["--resume"]), ("run.json", []), ("config.yaml", [])]
+)
+def test_a_fifo_in_the_runs_directory_is_refused_and_not_waited_for(
+    tmp_path: Path, name: str, arguments: list[str]
+) -> None:
+    os.mkfifo(tmp_path / name)
+    result = CliRunner().invoke(app, ["train", "--output", str(tmp_path), *arguments])
+    assert result.exit_code == 2
+    assert name in result.output or "no checkpoint" in result.output
+
+
+def test_a_pipe_without_an_end_is_not_read_to_it() -> None:
+    reading, writing = os.pipe()
+
+    def write() -> None:
+        with suppress(BrokenPipeError):
+            while os.write(writing, b"x: 1\n" * 1000):
+                pass
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    with pytest.raises(ConfigError, match="more than 1000000 characters"):
+        load_settings(Path(f"/dev/fd/{reading}"))
+    os.close(reading)
+    writer.join()
+    os.close(writing)

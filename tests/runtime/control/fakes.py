@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from fsm.config.parse import parse_config
@@ -17,6 +18,7 @@ from runtime.control.event_loop import Control
 from runtime.control.pumps.clock import ClockPump
 from runtime.control.pumps.effects import Pumps
 from runtime.control.pumps.generation import GenerationPump
+from runtime.control.pumps.not_applied import StepsNotApplied
 from runtime.control.pumps.rows import Rows
 from runtime.control.pumps.sync import SyncPump
 from runtime.control.pumps.training import TrainingPump
@@ -24,7 +26,7 @@ from runtime.files import FileNotWritten
 from runtime.groups import Evaluation, GroupReceipt, HeldOutPrompt, HeldOutRollout
 from runtime.tasks.base import Verdict
 from runtime.trace.notes import AttemptsPlaced, CallBegan, CallEnded, Note
-from runtime.training.step_metrics import StepMetrics
+from runtime.training.step_metrics import NotFinite, StepMetrics
 from runtime.transport.answers import (
     Aborted,
     Answer,
@@ -158,9 +160,14 @@ class FakeTrainer:
     """Takes chunks at once. Prompts in `unreadable` cannot be read."""
 
     def __init__(
-        self, unreadable: Sequence[int] = (), fails_at: int | None = None, without_tokens: Sequence[int] = ()
+        self,
+        unreadable: Sequence[int] = (),
+        fails_at: int | None = None,
+        without_tokens: Sequence[int] = (),
+        not_finite: Mapping[int, NotFinite] = MappingProxyType({}),
     ) -> None:
         self.unreadable = set(unreadable)
+        self.not_finite = not_finite
         self.without_tokens = set(without_tokens)
         self.fails_at = fails_at
         self.chunks: list[tuple[int, list[int]]] = []
@@ -190,7 +197,13 @@ class FakeTrainer:
         counts = (0, 0, 8) if step in self.without_tokens else (1, 1, 0)
         tokens, sequences, masked = counts
         named = {field.name: 0.0 for field in dataclasses.fields(StepMetrics)}
-        known = {"version": step + 1, "reference_kl": None, "groups": 1, "staleness_max": 0}
+        known = {
+            "version": step + 1,
+            "reference_kl": None,
+            "groups": 1,
+            "staleness_max": 0,
+            "not_finite": self.not_finite.get(step),
+        }
         return StepMetrics(**named | known | {"tokens": tokens, "sequences": sequences, "masked_sequences": masked})
 
     async def publish(self, version: int) -> Published:
@@ -234,6 +247,7 @@ class FakeRecorder:
     closes: list[StepClosed] = field(default_factory=list)
     late: int = 0
     empty_steps: list[tuple[int, int]] = field(default_factory=list)
+    steps_not_applied: list[tuple[int, str, int]] = field(default_factory=list)
     stalls: list[str] = field(default_factory=list)
     dead_ends: list[str] = field(default_factory=list)
     evaluations: list[int] = field(default_factory=list)
@@ -272,6 +286,9 @@ class FakeRecorder:
 
     def nothing_trained(self, step: int, rollouts: int) -> None:
         self.empty_steps.append((step, rollouts))
+
+    def not_applied(self, step: int, why: NotFinite, in_a_row: int) -> None:
+        self.steps_not_applied.append((step, str(why), in_a_row))
 
     def closed(self, step: StepClosed) -> None:
         self.closes.append(step)
@@ -312,6 +329,7 @@ class Run:
         stop_after: int | None = None,
         validations: Mapping[str, int | None] | None = None,
         checkpoint_every: int | None = None,
+        stop_after_not_finite: int | None = None,
     ) -> None:
         run_config = parse_config(config)
         self.transitions: list[AppliedEvent] = []
@@ -323,10 +341,11 @@ class Run:
         self.control = Control(self.core)
         self.rows = Rows(self.plane)
         timeout_s = run_config.async_rl.rollout_failure.rollout_timeout_s
+        not_applied = StepsNotApplied(stop_after_not_finite)
         self.pumps = Pumps(
             control=self.control,
             generation=GenerationPump(self.control, fleet, self.rows, self.recorder, timeout_s),
-            training=TrainingPump(self.control, self.trainer, self.rows, self.recorder, stop_after),
+            training=TrainingPump(self.control, self.trainer, self.rows, self.recorder, stop_after, not_applied),
             sync=SyncPump(
                 self.control,
                 self.trainer,
@@ -337,6 +356,7 @@ class Run:
                 checkpoint_every=checkpoint_every,
                 checkpoints=Path("checkpoints"),
                 keep=1,
+                not_applied=not_applied,
             ),
             clock=ClockPump(self.control, self.recorder, run_config.async_rl.stall_watchdog),
             rows=self.rows,

@@ -10,8 +10,10 @@ from fsm.errors import BudgetExceeded, Stalled
 from fsm.events import Attempt, FailureKind, GroupFailed, GroupFinished, StallTimeout
 from fsm.machines.trainer import TrainerState
 from runtime.control.pumps.clock import watch
+from runtime.control.pumps.not_applied import NumbersNotFinite
 from runtime.control.pumps.training import NothingTrained
 from runtime.groups import Evaluation
+from runtime.training.step_metrics import NotFinite, Number
 from runtime.transport.answers import Order
 from tests.runtime.control.fakes import FakeFleet, FakeTrainer, Run, evaluation, receipt
 
@@ -419,6 +421,43 @@ def test_a_run_whose_last_step_trained_on_no_token_is_completed() -> None:
 
     run = asyncio.run(scenario())
     assert run.core.state.run.status.name == "COMPLETED"
+
+
+OF_A_REWARD = NotFinite(Number.ADVANTAGES, 1, (0,), (7,))
+OF_THE_POLICY = NotFinite(Number.LOGPROBS, 2, (1,), (3, 5), 4)
+
+
+def test_a_step_that_is_not_applied_is_told_and_closes_like_any_other() -> None:
+    async def scenario() -> Run:
+        trainer = FakeTrainer(not_finite={1: OF_A_REWARD, 3: OF_THE_POLICY, 4: OF_THE_POLICY})
+        run = Run(config(), 6 * N, FakeFleet(), trainer, stop_after_not_finite=3, checkpoint_every=1)
+        await run.go()
+        return run
+
+    run = asyncio.run(scenario())
+    said = "the policy's log-probabilities of prompts 3, 5 and 4 more in microbatch 2 on trainer rank 1"
+    assert run.recorder.steps_not_applied == [
+        (1, "the advantages of prompt 7 in microbatch 1 on trainer rank 0", 1),
+        (3, said, 1),
+        (4, said, 2),
+    ]
+    assert [closed.step for closed in run.recorder.closes] == list(range(6))
+    assert run.recorder.checkpoints == [1, 2, 3, 6], "4 and 5 are of weights that nothing shows to be sound"
+
+
+def test_as_many_steps_in_a_row_as_are_allowed_not_to_be_finite_stop_the_run_with_the_first_cause() -> None:
+    async def scenario() -> Run:
+        causes = {1: OF_THE_POLICY, 3: OF_THE_POLICY, 4: OF_A_REWARD, 5: OF_A_REWARD}
+        run = Run(config(), 9 * N, FakeFleet(), FakeTrainer(not_finite=causes), stop_after_not_finite=3)
+        with pytest.raises(NumbersNotFinite) as stopped:
+            await run.go()
+        assert str(stopped.value).startswith("steps 3 to 5 had numbers that are not finite and were not applied")
+        assert "The first, in step 3: the policy's log-probabilities of prompts 3, 5 and 4 more" in str(stopped.value)
+        return run
+
+    run = asyncio.run(scenario())
+    assert run.core.state.trainer.version == 6
+    assert run.pumps.training.not_applied.in_doubt
 
 
 def test_a_receipt_says_whether_its_rewards_differ() -> None:

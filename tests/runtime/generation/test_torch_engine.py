@@ -1,5 +1,7 @@
 """The torch engine: its log-probabilities against plain forward passes, its scheduling, what it refuses."""
 
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -253,8 +255,9 @@ def test_diverged_weights_are_named_and_good_ones_work_again(model: GPT2LMHeadMo
     bad = {name: np.full_like(array, np.nan) for name, array in good.items()}
     engine.load_weights(bad, 7)
     engine.submit([make_request("a"), make_request("b")])
-    with pytest.raises(PolicyNotFinite, match=r"weight version 7 .*'a' and 1 more"):
+    with pytest.raises(PolicyNotFinite, match=r"weight version 7 .*'a' and 1 more") as raised:
         engine.step()
+    assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value), "it crosses processes"
     assert not engine.has_work
     engine.load_weights(good, 8)
     request = make_request("c")

@@ -1,6 +1,7 @@
 """Per-step metrics against numbers worked out by hand."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,9 @@ import pytest
 from fsm.errors import SamplerError
 from fsm.events import FailureKind
 from runtime.metrics.accumulator import pass_rate
+from runtime.training.step_metrics import NotFinite, Number
 from tests.runtime.bookkeeping import receipt_of, running_prompts
-from tests.runtime.metrics.metered import Metered, only, whole_chunks
+from tests.runtime.metrics.metered import Metered, only, trainer_metrics, whole_chunks
 
 
 def test_one_step_by_hand() -> None:
@@ -206,6 +208,21 @@ def test_a_step_whose_sync_never_ends_has_its_record_at_the_close() -> None:
     run.it.close(run.now_s + 3.0)
     record = only(run.it.take())
     assert (record.syncing_s, record.reward, record.unfiltered_reward) == (3.0, None, 0.5)
+
+
+def test_the_record_of_a_step_that_was_not_applied_says_why_and_is_json_that_any_reader_takes() -> None:
+    run = Metered("ready_first", **whole_chunks())
+    run.finish_next(1.0, 0.0)
+    run.finish_next(1.0, 0.0)
+    run.world.chunk_trained()
+    cause = NotFinite(Number.LOSS, 2, (0, 1), (5,))
+    run.it.trained(trainer_metrics(1, loss=math.nan, grad_norm=math.inf, not_finite=cause))
+    run.world.step_finished()
+    run.world.weights_synced()
+    record = only(run.it.take())
+    assert record.not_finite == "the loss of prompt 5 in microbatch 2 on trainer ranks 0, 1"
+    assert (record.loss, record.grad_norm, record.lr) == (None, None, 3e-4)
+    json.dumps(record.as_json(), allow_nan=False)
 
 
 def test_a_receipt_of_another_group_is_refused() -> None:

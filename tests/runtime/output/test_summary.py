@@ -60,6 +60,7 @@ def test_the_summary_has_just_the_keys_that_are_promised(tmp_path: Path) -> None
             "closed",
             "balance",
             "steps_without_tokens",
+            "steps_not_applied",
             "wall_s",
             "rl_s",
         ),
@@ -94,10 +95,11 @@ def test_plain_lines_say_what_became_of_every_prompt() -> None:
 
 def test_one_of_anything_is_singular() -> None:
     one = [{"step": 0, "selected": 1, "charged": 0, "short": 0}]
-    summary = finished(closed=one, steps_without_tokens=1)
+    summary = finished(closed=one, steps_without_tokens=1, steps_not_applied=1)
     text = printed(summary, terminal=False)
     assert "\n1 step: 1 group selected, 0 charged, 0 short\n" in text
     assert "\n1 step trained on no token: " in text
+    assert "\n1 step not applied: " in text
 
 
 def test_files_are_named_within_the_directory_as_it_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

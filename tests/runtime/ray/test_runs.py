@@ -92,6 +92,48 @@ def test_as_many_steps_without_tokens_as_are_allowed_stop_the_run_with_its_weigh
     assert outcome.model.is_dir()
 
 
+def test_steps_that_cannot_be_applied_stop_the_run_and_their_weights_are_not_saved(model: Path, tmp_path: Path) -> None:
+    notices: list[str] = []
+
+    def note(message: Message) -> None:
+        if isinstance(message, Notice):
+            notices.append(message.text)
+
+    overflowing = {**ON_POLICY, "optimizer.lr": "1.0e+38", "checkpointing.every_steps": "1"}
+    outcome = run(settings_of(overflowing, steps=20), model, tmp_path, note)
+    assert outcome.status == "stopped"
+    assert outcome.error is not None
+    assert outcome.error.startswith("steps 0 to 2 had numbers that are not finite and were not applied")
+    assert (outcome.steps_not_applied, len(outcome.closed)) == (3, 3)
+    assert [record["not_finite"] for record in metrics_of(tmp_path)] == ["the weights after the step"] * 3
+    [told] = [notice for notice in notices if "is not applied" in notice]
+    assert told.startswith("step 0 is not applied, and weights, moments and schedule stay unchanged")
+    assert (outcome.checkpoint, outcome.model) == (None, None)
+    assert not list(tmp_path.rglob("*.safetensors"))
+
+
+def test_logits_that_are_not_finite_fail_their_attempts_and_name_the_worker(model: Path, tmp_path: Path) -> None:
+    """The first step is finite, and blows the weights up: no rollout can be sampled from them."""
+    exploding = {**ON_POLICY, "optimizer.lr": "1.0e+30", "async_rl.rollout_failure.max_infra_attempts_per_prompt": "2"}
+    outcome = run(settings_of(exploding, steps=20), model, tmp_path)
+    assert outcome.status == "stopped", outcome.error
+    assert len(outcome.closed) == 1
+    assert "on generation-" in outcome.failed_attempts
+    assert "weight version 1 gave logits that are not finite" in outcome.failed_attempts
+    assert (outcome.checkpoint, outcome.model) == (None, None)
+
+
+def test_a_validation_under_weights_without_finite_logits_ends_the_run_and_they_are_not_saved(
+    model: Path, tmp_path: Path
+) -> None:
+    validated = {"data.validation_size": "8", "validation.every_steps": "1"}
+    outcome = run(settings_of({**ON_POLICY, **validated, "optimizer.lr": "1.0e+30"}, steps=20), model, tmp_path)
+    assert outcome.status == "failed"
+    assert outcome.error is not None
+    assert "weight version 1 gave logits that are not finite" in outcome.error
+    assert (outcome.checkpoint, outcome.model, outcome.traceback) == (None, None, None)
+
+
 def test_a_run_goes_on_when_a_generation_worker_is_killed(model: Path, tmp_path: Path) -> None:
     # A worker may have nothing to lose between two steps, hardly so three times.
     settings = settings_of({"cluster.num_generation_workers": "1"}, steps=200)

@@ -1,6 +1,7 @@
 """Readers of a trace: the state at any moment, questions, replay against today's core, and hostile content."""
 
 import json
+import re
 import threading
 import time
 from pathlib import Path
@@ -211,6 +212,20 @@ def test_a_state_that_differs_at_a_snapshot_and_a_refused_event_are_differences(
     assert "refused, LateAnswer" in refused.today
 
 
+@pytest.mark.parametrize(
+    ("there", "instead"),
+    [('["gc",', '["gc",0,'), ('"m":[[', '"m":[1.5,['), ('"e":["GF",[', '"e":["GF",7,[')],
+)
+def test_a_record_with_values_that_no_run_writes_is_named(tmp_path: Path, there: str, instead: str) -> None:
+    path = tmp_path / "trace.jsonl"
+    recorded_run(path)
+    number = next(n for n, line in enumerate(path.read_text().splitlines()) if n and there in line)
+    changed(path, number, there, instead)
+    code, output = run_command("replay", str(path))
+    assert code == 1
+    assert re.search(rf"record {number - 1}(:| can't be replayed)", output)
+
+
 def test_a_broken_property_is_a_difference(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     recorded_run(path)
@@ -221,13 +236,35 @@ def test_a_broken_property_is_a_difference(tmp_path: Path) -> None:
     assert (result.difference.what, result.difference.today) == ("property", "does not hold")
 
 
-def test_a_header_that_does_not_say_what_its_codes_mean_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("kinds", None, "the header's kinds is None"),
+        ("num_prompts", "8", "the header's num_prompts is '8'"),
+        ("started_unix_s", 1e300, "the header's started_unix_s is 1e\\+300"),
+        ("config", {"grpo": {}}, "lacks one of grpo, async_rl, loss_fn, policy"),
+        ("snapshot", [], r"the header's snapshot is \[\]"),
+    ],
+)
+def test_a_header_that_no_run_writes_is_refused(tmp_path: Path, key: str, value: Any, says: str) -> None:
     recorded_run(tmp_path / "trace.jsonl", "in_order", num_prompts=8)
     header, rest = (tmp_path / "trace.jsonl").read_text(encoding="ascii").split("\n", 1)
-    changed = json.dumps({**json.loads(header), "kinds": None}, separators=(",", ":"))
+    changed = json.dumps({**json.loads(header), key: value}, separators=(",", ":"))
     (tmp_path / "trace.jsonl").write_text(f"{changed}\n{rest}", encoding="ascii")
-    with pytest.raises(TraceUnreadable, match="does not say what its codes mean"):
+    with pytest.raises(TraceUnreadable, match=says):
         open_trace(tmp_path)
+
+
+def test_a_header_whose_configuration_lacks_a_key_is_refused_by_what_needs_it(tmp_path: Path) -> None:
+    recorded_run(tmp_path / "trace.jsonl", "in_order", num_prompts=8)
+    text = (tmp_path / "trace.jsonl").read_text(encoding="ascii")
+    (tmp_path / "trace.jsonl").write_text(text.replace('"train_global_batch_size":', '"x":', 1), encoding="ascii")
+    for command in ("replay", "explain", "report"):
+        code, output = run_command(
+            command, str(tmp_path), *(["-o", str(tmp_path / "page")] if command == "report" else [])
+        )
+        assert code == 1, output
+        assert "the header's configuration is damaged (KeyError: 'train_global_batch_size')" in output
 
 
 @pytest.mark.parametrize(

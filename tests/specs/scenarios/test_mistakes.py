@@ -1,6 +1,7 @@
 """A mistaken scenario is told with its file, the move and the reason; the command's exit code says so too."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -290,6 +291,14 @@ class TestTheCommand:
         output = command(file, "--verbose").output
         assert "1. commit: [0, 1]" in output
         assert "2. close" in output
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["FIFO", "device"])
+def test_what_is_no_plain_file_is_refused_and_not_waited_for(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / "odd.yaml")
+    result = command(tmp_path / "odd.yaml")
+    assert result.exit_code == 1
+    assert "cannot be read: it is no plain file" in result.output
 
 
 def test_a_directory_is_searched_and_a_file_named_twice_runs_once(tmp_path: Path) -> None:
