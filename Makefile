@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup train test lint prove twins mutants assurance bench fuzz docs clean
+.PHONY: setup train test lint prove twins mutants simulate assurance bench fuzz docs clean
 
 setup: $(STAMP)
 
@@ -40,6 +40,9 @@ prove: $(STAMP) ## CrossHair confirms every rule's proof obligation and refutes 
 
 mutants: $(STAMP) ## write docs/generated/mutation.md: which property kills which mutant of the rules
 	OMP_NUM_THREADS=1 $(BIN)/python -m specs.evidence.mutants --write docs/generated/mutation.md $(MUTANTS_ARGS)
+
+simulate: $(STAMP) ## write docs/generated/simulation.md: 10,000 faulty runs on a virtual clock, crashes at every event, faulty pumps
+	OMP_NUM_THREADS=1 $(BIN)/python -m runtime.simulation --runs 10000 --mutants --crashes --write docs/generated/simulation.md $(SIMULATE_ARGS)
 
 assurance: $(STAMP) ## gather all evidence and write docs/generated/assurance.md; ASSURANCE_PARTS="deep" for the deep suite
 	OMP_NUM_THREADS=1 $(BIN)/python -m specs.evidence.assurance $(ASSURANCE_PARTS)

@@ -25,4 +25,5 @@ Each part imports only those above it:
     control      the controller: the process that feeds events to the core and carries its effects out
     launch       the process that a user starts: checks before a run, then the controller's messages
     cli          `evenstep`, one file a command
+    simulation   the control code without Ray, on a virtual clock: thousands of faulty runs
 """

@@ -77,7 +77,7 @@ def test_a_part_imports_only_those_above_it(file: Path) -> None:
     else:
         parts = parts_of(package)
         above += [f"{package}.{name}" for name in parts[: parts.index(part) + 1]]
-    if part == "cli":
+    if part in ("cli", "simulation"):
         above.append("specs")
     ours = {module for module in imports_of(file) if module.partition(".")[0] in {*PACKAGES, "tests", "examples"}}
     ours -= {"specs", "runtime"}  # `from specs import model` names the package too

@@ -40,8 +40,10 @@ class RunRecorder:
         send: Listener,
         samples: SampleBook | None = None,
         collapse: CollapseWatch | None = None,
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """samples: None keeps none. collapse: None watches for none."""
+        """samples: None keeps none. collapse: None watches for none. `now_s`: a simulation's time is virtual."""
+        self._now_s = now_s
         self._meter = meter
         self._samples = samples or SampleBook(0)
         self._collapse = collapse
@@ -54,7 +56,7 @@ class RunRecorder:
         self._dumped: State | None = None
         """The state when the trace's memory was last dumped for a stall: a stall is dumped once."""
         self._send = send
-        self._began_s = self._progress_s = time.monotonic()
+        self._began_s = self._progress_s = self._now_s()
         self.core: Core
         self._last_step: Json | None = None
         self._ended: notes.RunEnded | None = None
@@ -73,7 +75,7 @@ class RunRecorder:
     def observe(self, transition: AppliedEvent) -> None:
         """Trace a transition of the core, and keep it for the meter."""
         self._trace.observe(transition, self.core)
-        self._unmetered.append((transition, self.core.state, time.monotonic()))
+        self._unmetered.append((transition, self.core.state, self._now_s()))
         if isinstance(transition.event, GroupFailed):
             self.failed_attempts.add(transition.event.error)
             if LOGITS_NOT_FINITE in transition.event.error:
@@ -95,7 +97,7 @@ class RunRecorder:
 
     def received(self, receipt: GroupReceipt) -> None:
         """The core has just taken the group."""
-        self._progress_s = time.monotonic()
+        self._progress_s = self._now_s()
         self._catch_up().receive(receipt)
         self._samples.receive(receipt)
         self._trace.note(notes.note_of_receipt(receipt))
@@ -148,11 +150,11 @@ class RunRecorder:
 
     def closed(self, step: StepClosed) -> None:
         """A step is closed; its record follows when its weights are synced."""
-        self._progress_s = time.monotonic()
+        self._progress_s = self._now_s()
 
     def synced(self, version: int) -> None:
         """Every worker runs the version, and the core knows."""
-        self.last_close_s = time.monotonic()
+        self.last_close_s = self._now_s()
         self.flush()
 
     def flush(self) -> None:
@@ -189,7 +191,7 @@ class RunRecorder:
 
     def finish(self) -> None:
         """The run is over: write the records that are left."""
-        self._catch_up().close(time.monotonic())
+        self._catch_up().close(self._now_s())
         self._samples.close()
         self.flush()
 
@@ -197,7 +199,7 @@ class RunRecorder:
         figures = figures_of(evaluation)
         of_set = {} if name == DEFAULT_SET else {"set": name}
         weights = {"start_weight": evaluation.start_weight, "end_weight": evaluation.end_weight}
-        when = {"step": step, "time_s": time.monotonic() - self._began_s}
+        when = {"step": step, "time_s": self._now_s() - self._began_s}
         self._write("validation", {**when, **of_set, **figures.metrics(), **weights})
         for notice in evaluation.notices:
             self.said(notice)
@@ -232,7 +234,7 @@ class RunRecorder:
         """The run can never continue, and is kept for a debugger (W2)."""
         kept = "stall_watchdog.on_deadlock is warn, so the run is kept for a debugger"
         self._send(Notice(f"{explanation}. {kept}; Ctrl-C ends it"))
-        self._trace.note(notes.NoProgress(time.monotonic() - self._progress_s, explanation))
+        self._trace.note(notes.NoProgress(self._now_s() - self._progress_s, explanation))
         self._dump_once()
 
     def _dump_once(self) -> None:
@@ -249,7 +251,7 @@ class RunRecorder:
 
     def standing(self) -> Standing:
         """Where the run stands now; writers that serve the latest values (Prometheus) get it too."""
-        standing = standing_of_core(self.core, self._last_step, time.monotonic() - self._progress_s)
+        standing = standing_of_core(self.core, self._last_step, self._now_s() - self._progress_s)
         if self._ended is not None:
             standing = dataclasses.replace(standing, status=self._ended.status, waits_for=self._ended.said)
         line = dataclasses.asdict(standing)

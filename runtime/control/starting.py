@@ -96,7 +96,7 @@ async def begin(
     await fleet.load(await trainer.publish(core.state.trainer.version))
     progressed()
     control = Control(core)
-    pumps = _make_pumps(plan, control, trainer, fleet, Rows(plane), recorder)
+    pumps = make_pumps(plan, control, trainer, fleet, Rows(plane), recorder)
     outcome = Outcome("completed", None, trace=trace)
     run = BegunRun(control, pumps, trainer, recorder, outcome, None if resume is None else resume.checkpoint)
 
@@ -233,9 +233,10 @@ def _close_writers(writers: list[MetricsWriter], tell: Listener) -> None:
         tell(Notice(str(error)))
 
 
-def _make_pumps(
+def make_pumps(
     plan: RunPlan, control: Control, trainer: TrainerGroup, fleet: Fleet, rows: Rows, recorder: RunRecorder
 ) -> Pumps:
+    """The pumps of a run, as its configuration says."""
     settings = plan.settings
     failure, watchdog = settings.async_rl.rollout_failure, settings.async_rl.stall_watchdog
     checkpointing = settings.checkpointing

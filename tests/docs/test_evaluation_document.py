@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from runtime.cli.app import app
 from runtime.evaluation.figures import figures_of
 from runtime.settings import load_settings
-from tests.runtime.control.fakes import evaluation
+from runtime.simulation.fleet import evaluation_of
 
 DOCUMENT = (Path(__file__).parents[2] / "docs/evaluation.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"<!-- file: (\S+) -->\n```\w+\n(.*?)```", DOCUMENT, flags=re.DOTALL))
@@ -44,5 +44,5 @@ def test_the_sets_of_the_document_are_those_of_a_run(folder: Path) -> None:
 
 def test_every_field_of_a_validation_is_in_the_document() -> None:
     section = DOCUMENT.partition("## During a run")[2]
-    for field in figures_of(evaluation()).metrics():
+    for field in figures_of(evaluation_of()).metrics():
         assert f"`{field}`" in section, field

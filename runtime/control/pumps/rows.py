@@ -33,7 +33,12 @@ class Rows:
         return before
 
     def take_back(self, prompt: int, before: Row | None) -> None:
-        """Undo `keep` for a group that came too late: delete its row, and remember the earlier one again."""
+        """Undo `keep` for a group that came too late: delete its row, and remember the earlier one again.
+
+        An answer that comes twice has the row of the group that was taken, which stays.
+        """
+        if self._rows[prompt] == before:
+            return
         self.clear([prompt])
         if before is not None:
             self._rows[prompt] = before

@@ -23,8 +23,9 @@ from runtime.control.pumps.rows import Rows
 from runtime.control.pumps.sync import SyncPump
 from runtime.control.pumps.training import TrainingPump
 from runtime.files import FileNotWritten
-from runtime.groups import Evaluation, GroupReceipt, HeldOutPrompt, HeldOutRollout
-from runtime.tasks.base import Verdict
+from runtime.groups import Evaluation, GroupReceipt
+from runtime.simulation.fleet import evaluation_of, receipt_of
+from runtime.simulation.trainer import metrics_of
 from runtime.trace.notes import AttemptsPlaced, CallBegan, CallEnded, Note
 from runtime.training.step_metrics import NotFinite, StepMetrics
 from runtime.transport.answers import (
@@ -45,22 +46,6 @@ Play = Callable[[Order, int], str]
 def all_good(order: Order, tried: int) -> str:
     """Every group has reward variance."""
     return "good"
-
-
-def receipt(prompt: int, start_weight: int, rewards: tuple[float, ...]) -> GroupReceipt:
-    return GroupReceipt(
-        prompt=prompt,
-        worker="w",
-        start_weight=start_weight,
-        end_weight=start_weight,
-        rewards=rewards,
-        correct=tuple(reward == 1.0 for reward in rewards),
-        completion_tokens=tuple(3 for _ in rewards),
-        finished=tuple(True for _ in rewards),
-        repetition=tuple(0.0 for _ in rewards),
-        generation_s=0.0,
-        reward_s=0.0,
-    )
 
 
 @dataclass
@@ -128,7 +113,9 @@ class FakeFleet:
         if fate in ("infra", "data"):
             return AttemptFailed(attempt, FailureKind[fate.upper()], f"made to fail: {fate}")
         rewards = (1.0, 1.0) if fate == "flat" else (0.0, 1.0)
-        return AttemptFinished(attempt, receipt(attempt.prompt, order.start_weight, rewards), ("row", attempt), 0.0)
+        return AttemptFinished(
+            attempt, receipt_of(attempt.prompt, "w", order.start_weight, rewards), ("row", attempt), 0.0
+        )
 
     async def abort(self, worker: str, attempts: Sequence[Attempt]) -> None:
         self.aborted += attempts
@@ -144,16 +131,7 @@ class FakeFleet:
 
     async def evaluate(self, name: str, label: str, progressed: Callable[[], None]) -> Evaluation:
         progressed()
-        return evaluation()
-
-
-def evaluation(version: int = 0, correct: Sequence[bool] = (True, False)) -> Evaluation:
-    """A set of as many prompts, measured under a version."""
-    prompts = (
-        HeldOutPrompt(index, (HeldOutRollout(Verdict(float(right), right), 3, True),))
-        for index, right in enumerate(correct)
-    )
-    return Evaluation(tuple(prompts), version, version)
+        return evaluation_of()
 
 
 class FakeTrainer:
@@ -194,17 +172,8 @@ class FakeTrainer:
     async def finish_step(self, step: int) -> StepMetrics:
         await asyncio.sleep(0)
         self.steps.append(step)
-        counts = (0, 0, 8) if step in self.without_tokens else (1, 1, 0)
-        tokens, sequences, masked = counts
-        named = {field.name: 0.0 for field in dataclasses.fields(StepMetrics)}
-        known = {
-            "version": step + 1,
-            "reference_kl": None,
-            "groups": 1,
-            "staleness_max": 0,
-            "not_finite": self.not_finite.get(step),
-        }
-        return StepMetrics(**named | known | {"tokens": tokens, "sequences": sequences, "masked_sequences": masked})
+        metrics = metrics_of(step, empty=step in self.without_tokens)
+        return dataclasses.replace(metrics, not_finite=self.not_finite.get(step))
 
     async def publish(self, version: int) -> Published:
         return Published(version, None)

@@ -13,9 +13,10 @@ from runtime.control.pumps.clock import watch
 from runtime.control.pumps.not_applied import NumbersNotFinite
 from runtime.control.pumps.training import NothingTrained
 from runtime.groups import Evaluation
+from runtime.simulation.fleet import evaluation_of, receipt_of
 from runtime.training.step_metrics import NotFinite, Number
 from runtime.transport.answers import Order
-from tests.runtime.control.fakes import FakeFleet, FakeTrainer, Run, evaluation, receipt
+from tests.runtime.control.fakes import FakeFleet, FakeTrainer, Run
 
 N = 4
 
@@ -331,7 +332,7 @@ def test_validations_and_checkpoints_come_every_so_many_steps() -> None:
 def test_a_validation_after_a_stop_within_a_sync_measures_the_version_that_was_trained() -> None:
     class MeasuredFleet(FakeFleet):
         async def evaluate(self, name: str, label: str, progressed: Any) -> Evaluation:
-            return evaluation(self.loaded[-1])
+            return evaluation_of(self.loaded[-1])
 
     async def scenario() -> tuple[Run, Evaluation]:
         fleet = MeasuredFleet()
@@ -461,5 +462,5 @@ def test_as_many_steps_in_a_row_as_are_allowed_not_to_be_finite_stop_the_run_wit
 
 
 def test_a_receipt_says_whether_its_rewards_differ() -> None:
-    assert receipt(0, 0, (1.0, 1.0)).zero_variance
-    assert not receipt(0, 0, (1.0, 0.0)).zero_variance
+    assert receipt_of(0, "w", 0, (1.0, 1.0)).zero_variance
+    assert not receipt_of(0, "w", 0, (1.0, 0.0)).zero_variance
