@@ -5,7 +5,6 @@ replies go as JSON. The number of an episode is that of the call that opened it.
 """
 
 import asyncio
-import json
 import os
 import queue
 import socket
@@ -19,7 +18,7 @@ from runtime.tasks.environments.interface import Environment, Episode
 from runtime.tasks.judges import LARGEST, NAMES_MAX, as_name, as_reward, shown
 from runtime.tasks.verdicts.memory import refuse_more_than
 from runtime.tasks.verdicts.process import Sender, prepare_process, raised
-from runtime.tasks.verdicts.wire import receive_case
+from runtime.tasks.verdicts.wire import pack_message, receive_case
 
 Reply = dict[str, Any]
 _exit = os._exit
@@ -102,7 +101,7 @@ class _EpisodeServer(Sender):
     def ended(self, number: int, reply: Reply) -> None:
         """Send the reply to a call."""
         try:
-            json.dumps(reply)
+            pack_message(reply)
         except (TypeError, ValueError, RecursionError) as error:
             reply = {"happened": f"returned what JSON cannot hold: {error}", "remedy": "return texts and numbers"}
         self._send({"ended": number} | reply)

@@ -7,10 +7,10 @@ is found by the task that is current.
 import asyncio
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Awaitable, Iterator
 from contextvars import ContextVar
+from time import monotonic
 from types import CoroutineType, FrameType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -42,10 +42,10 @@ class Coroutines:
         """What it returns. Raises what it raises, and NoReward if it misses its deadline."""
         _asker.set(threading.get_ident())
         ended = asyncio.run_coroutine_threadsafe(_caught(awaitable), self._started())
-        until_s = time.monotonic() + self._timeout_s - min(_MARGIN_S, self._timeout_s / 10)
+        until_s = monotonic() + self._timeout_s - min(_MARGIN_S, self._timeout_s / 10)
         while True:
             try:
-                value, error = ended.result(max(_LOOK_S, until_s - time.monotonic()))
+                value, error = ended.result(max(_LOOK_S, until_s - monotonic()))
                 break
             except TimeoutError:
                 blocker = self.blocker()

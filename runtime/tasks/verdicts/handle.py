@@ -55,6 +55,8 @@ class Asked:
     """CPU time of that thread when the heartbeat was first missed."""
     memory_mib: float = 0.0
     """Memory of its process when it was sent there."""
+    unbegun: int = 0
+    """How many fresh processes had a free thread for it, and did not begin it."""
     interrupted: int = 0
     """How often its process ended without evidence that this case was at fault."""
 
@@ -91,9 +93,19 @@ class Handle:
     retiring: bool = False
     """It gets no more cases, and ends after its last."""
     killed: bool = False
+    has_begun: bool = False
+    """It has begun a case."""
     asked: dict[int, Asked] = field(default_factory=dict)
     """Its unanswered cases, by number."""
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    @property
+    def begun(self) -> list[Asked]:
+        return [asked for asked in self.asked.values() if asked.thread is not None]
+
+    def not_begun(self, until_s: float) -> list[Asked]:
+        """Cases that were sent before `until_s` and have not begun. Each was sent when a thread was free."""
+        return [asked for asked in self.asked.values() if asked.thread is None and asked.sent_s < until_s]
 
     @property
     def clues(self) -> str:

@@ -108,7 +108,7 @@ class VerdictPool:
             case {"refused": str(why)}:
                 handle.refused = why
             case {"began": number, "thread": thread, "tid": tid} if number in handle.asked:
-                handle.asked[number].thread, handle.asked[number].tid = thread, tid
+                handle.asked[number].thread, handle.asked[number].tid, handle.has_begun = thread, tid, True
             case {"alive": True, "blocker": blocker}:
                 if blocker is None or handle.blocker is None:
                     handle.blocked_since_s = self._now()
@@ -240,23 +240,25 @@ class VerdictPool:
         if handle.ended():
             self.ended(handle)
             return
-        begun = [asked for asked in handle.asked.values() if asked.thread is not None]
+        begun, silent_s = handle.begun, now_s - handle.heard_s
         handle.memory_mib = used_mib(handle.process.pid)
         if handle.memory_mib > self._size.memory_mib:
             await self._free_memory(handle, begun)
             return
         late = [asked for asked in begun if now_s - asked.sent_s > self._timeout_s]
         if handle.blocker is not None:  # the others only wait for it
-            late = [asked for asked in late if asked.thread == handle.blocker]
-            if len(handle.asked) > 1 and now_s - handle.blocked_since_s > min(DEAF_S, self._timeout_s / 2):
-                self._part(handle, [asked for asked in begun if asked.thread == handle.blocker], begun)
+            guilty = [asked for asked in begun if asked.thread == handle.blocker]
+            late = [asked for asked in late if asked in guilty]
+            if len(handle.asked) > len(guilty) and now_s - handle.blocked_since_s > min(DEAF_S, self._timeout_s / 2):
+                self._part(handle, guilty, begun)
                 return
-        silent_s = now_s - handle.heard_s
         others_go_on = silent_s < 4 * HEARTBEAT_S
         if late and (others_go_on or len(begun) == 1):
             await self._expire(handle, late, others_go_on=others_go_on)
-        elif len(handle.asked) > 1 and silent_s > min(DEAF_S, self._timeout_s):
+        elif silent_s > min(DEAF_S, self._timeout_s) and not (len(begun) == len(handle.asked) == 1):
             self._watch_deaf(handle, begun, now_s)
+        elif handle.not_begun(now_s - self._timeout_s):
+            self._give_up_on(handle, begun)
 
     async def _expire(self, handle: Handle, late: list[Asked], *, others_go_on: bool) -> None:
         """Fail the late cases. If the others continue, the process ends after the last of them."""
@@ -283,7 +285,19 @@ class VerdictPool:
         deaf_s = now_s - handle.deaf_since_s
         if deaf_s < min(DEAF_S, self._timeout_s):
             return
-        self._part(handle, handle.holders(begun), begun)
+        if guilty := handle.holders(begun):
+            self._part(handle, guilty, begun)
+        else:
+            self._give_up_on(handle, begun)
+
+    def _give_up_on(self, handle: Handle, begun: list[Asked]) -> None:
+        """A process begins no cases: a thread that a verdict left there keeps the interpreter, or a worker is lost."""
+        for asked in handle.not_begun(self._now()) if not handle.has_begun else ():
+            asked.unbegun += 1
+            if asked.unbegun >= STARTS:
+                happened = f"was never begun: {STARTS} new processes had a free thread for it and did not answer"
+                asked.give(VerdictFault(happened, "look at what its module starts while it is imported"))
+        self._part(handle, [], begun)
 
     def _part(self, handle: Handle, guilty: list[Asked], begun: list[Asked]) -> None:
         """Retry all cases of a process elsewhere: the guilty alone. If nothing says who is, half as many together."""
@@ -338,7 +352,7 @@ class VerdictPool:
             why = handle.refused or f"{self._judge.name}: while it was loaded, it {did}"
             self._not_opened(why, certain=handle.refused is not None)
             return
-        begun = [asked for asked in handle.asked.values() if asked.thread is not None]
+        begun = handle.begun
         guilty = [asked for asked in begun if culprit is not None and asked.thread == culprit.thread]
         if not guilty and len(begun) == 1:
             guilty = begun

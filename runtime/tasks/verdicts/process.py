@@ -9,9 +9,10 @@ import signal
 import socket
 import sys
 import threading
-import time
 import traceback
+from collections import deque
 from contextlib import suppress
+from time import sleep
 from typing import IO, Any, NoReturn, cast
 
 from runtime.tasks.base import Judge, NoReward, Rate, TaskError
@@ -67,7 +68,7 @@ class Sender:
 
     def _beat(self) -> None:
         while True:
-            time.sleep(HEARTBEAT_S)
+            sleep(HEARTBEAT_S)
             self._send({"alive": True})
 
 
@@ -79,7 +80,9 @@ class _Server(Sender):
         self._threads = threads
         self._coroutines = coroutines
         self._signalling = _signalling_threads()
-        self._cases: queue.SimpleQueue[tuple[int, tuple[Any, ...]]] = queue.SimpleQueue()
+        self._cases: deque[tuple[int, tuple[Any, ...]]] = deque()
+        self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
+        """At least one for each of these cases."""
         self._waiting = 0
         """Cases that were received and have not ended."""
         self._started = 0
@@ -106,7 +109,7 @@ class _Server(Sender):
                 else:
                     threading.Event().wait()
             except BaseException:  # users' code may interrupt the main thread at any time
-                continue
+                self._wakes.put(None)
 
     def _receive(self) -> None:
         """Receive cases until the pool is gone, then end the process, even if other threads are busy."""
@@ -119,7 +122,8 @@ class _Server(Sender):
                     self._started += more
                 if more:
                     threading.Thread(target=self._work_on, daemon=True).start()
-                self._cases.put(case)
+                self._cases.append(case)
+                self._wakes.put(None)
         except (EOFError, OSError):
             _exit(0)
         finally:
@@ -127,17 +131,33 @@ class _Server(Sender):
 
     def _beat(self) -> None:
         while True:
-            time.sleep(HEARTBEAT_S)
+            sleep(HEARTBEAT_S)
             self._send({"alive": True, "blocker": self._coroutines.blocker()})
             self._coroutines.ping()
 
     def _work_on(self) -> None:
-        while True:
-            self._work()
+        try:
+            while True:
+                self._work()
+        finally:  # users' code may raise in this thread at any time, and take a wake-up along
+            threading.Thread(target=self._work_on, daemon=True).start()
+            self._wakes.put(None)
 
     def _work(self) -> None:
-        number, case = self._cases.get()
-        self._send({"began": number, "thread": threading.get_ident(), "tid": threading.get_native_id()})
+        self._wakes.get()
+        try:
+            number, case = self._cases.popleft()
+        except IndexError:  # a wake-up too many
+            return
+        try:
+            self._send({"began": number, "thread": threading.get_ident(), "tid": threading.get_native_id()})
+            self._send(self._rated(number, case))
+        except BaseException as error:  # raised in this thread from another, before or after the verifier ran
+            fault = {"happened": raised(error), **blame(error, "have it raise in no thread that goes on without it")}
+            self._send({"ended": number, "leaks": False} | fault)
+
+    def _rated(self, number: int, case: tuple[Any, ...]) -> dict[str, Any]:
+        """The message with its verdict."""
         reply: dict[str, Any] = {"ended": number}
         try:
             verdict = self._rate(*case)
@@ -153,7 +173,7 @@ class _Server(Sender):
             reply = {"ended": number, "needs_main_thread": True}
         left = threading.active_count() + self._coroutines.unfinished()
         leaks = left > 2 * self._threads + _LEFT_MAX or self._coroutines.blocker() == here
-        self._send(reply | {"leaks": leaks})
+        return reply | {"leaks": leaks}
 
 
 def raised(error: BaseException) -> str:

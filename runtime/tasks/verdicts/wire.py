@@ -1,6 +1,7 @@
 """Messages between the pool and its processes: 4 bytes of length, then pickle to a process and JSON from it.
 
-Messages from a process are JSON, not pickle, because users' code runs there.
+Messages from a process are JSON, not pickle, because users' code runs there. It may also replace functions of modules,
+such as json.dumps; what is bound here keeps the original.
 """
 
 import asyncio
@@ -11,6 +12,8 @@ import struct
 from typing import Any
 
 _LENGTH = struct.Struct("!I")
+_encode = json.JSONEncoder().encode
+_load = pickle.loads
 
 
 def pack_case(number: int, case: tuple[Any, ...]) -> bytes:
@@ -19,13 +22,13 @@ def pack_case(number: int, case: tuple[Any, ...]) -> bytes:
 
 
 def pack_message(message: dict[str, Any]) -> bytes:
-    """A message, as sent by a process."""
-    return _framed(json.dumps(message).encode("ascii"))
+    """A message, as sent by a process. Raises TypeError, ValueError or RecursionError for what JSON cannot hold."""
+    return _framed(_encode(message).encode("ascii"))
 
 
 def receive_case(connection: socket.socket) -> tuple[int, tuple[Any, ...]]:
     """The next case. Raises EOFError if the pool is gone."""
-    number, case = pickle.loads(_exactly(connection, _LENGTH.unpack(_exactly(connection, _LENGTH.size))[0]))
+    number, case = _load(_exactly(connection, _LENGTH.unpack(_exactly(connection, _LENGTH.size))[0]))
     return number, case
 
 
