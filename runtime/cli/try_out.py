@@ -100,16 +100,16 @@ def _summed_up(tried: "list[TriedPrompt]") -> Iterator[str]:
     """How many answers are right, and what would mislead training."""
     from runtime.tasks.base import Verdict
 
-    answers = [
-        isinstance(said.rated, Verdict) and said.rated.correct
-        for prompt in tried
-        for said in prompt.completions
-        if said.is_answer
-    ]
+    answers = [said.rated for prompt in tried for said in prompt.completions if said.is_answer]
+    unrated = [rated for rated in answers if isinstance(rated, str)]
+    right = sum(isinstance(rated, Verdict) and rated.correct for rated in answers)
     if answers:
-        of_all = f"{sum(answers)} of {counted(len(answers), 'answer')} of the data"
+        of_all = f"{right} of {counted(len(answers), 'answer')} of the data"
         yield f"{of_all} {'is' if len(answers) == 1 else 'are'} rated right"
-    if not all(answers):
+    if unrated:
+        have = "has" if len(unrated) == 1 else "have"
+        yield f"{counted(len(unrated), 'answer')} of the data {have} no verdict; the first reason: {unrated[0]}"
+    if right + len(unrated) < len(answers):
         yield (
             "an answer is rated wrong: unless the verifier wants more than the answer, such as a format, look at "
             "data.task.columns.answer, the verifier and data.task.correct_at"

@@ -20,7 +20,7 @@ from runtime.generation.engine import LONG_PROMPT_REMEDY, Engine, GeneratedGroup
 from runtime.models.text import TextCodec
 from runtime.tasks.base import Chat, Completion, DataFailure, Rated, Task, TaskError
 from runtime.tasks.environments.host import EnvironmentLost
-from runtime.tasks.environments.interface import Episode
+from runtime.tasks.environments.interface import Episode, Message
 from runtime.tasks.environments.pool import TurnTooLong
 from runtime.tasks.split import derive_seed
 from runtime.wording import counted
@@ -271,9 +271,7 @@ class _EpisodeSampler:
             return _insert(sample, np.zeros(self.max_prompt_tokens + 1, dtype=np.int32))
         if answer is None:
             return None
-        in_chat = self.codec.chat or isinstance(episode.prompt, Chat)
-        turn = partial(self.codec.encode_turn, answer, int(sample.token_ids[-1]), in_chat=in_chat)
-        return _insert(sample, _encoded(turn))
+        return _insert(sample, encoded_answer(self.codec, episode.prompt, answer, int(sample.token_ids[-1])))
 
 
 async def _ended(conversations: Sequence[asyncio.Task[tuple[Sample, int]]]) -> list[tuple[Sample, int]]:
@@ -301,6 +299,18 @@ def failed_group(prompt: int, index: int, siblings: int, why: str, version: int)
 def _failed(why: str) -> Sample:
     """A rollout of which nothing is left."""
     return replace(_opening(np.zeros(0, dtype=np.int32)), rated=why)
+
+
+def encoded_answer(
+    codec: TextCodec, prompt: str | Chat, answer: str | Sequence[Message], ended_with: int | None = None
+) -> npt.NDArray[np.int32]:
+    """Token ids (T,) of an environment's answer in an episode with this prompt.
+
+    ended_with: the stop token of the turn that it answers. Raises DataFailure if the chat template does not take the
+    answer's messages, and TaskError if there is no template.
+    """
+    in_chat = codec.chat or isinstance(prompt, Chat)
+    return _encoded(partial(codec.encode_turn, answer, ended_with, in_chat=in_chat))
 
 
 def _encoded(encode: Callable[[], npt.NDArray[np.int32]]) -> npt.NDArray[np.int32]:

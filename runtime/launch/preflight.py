@@ -99,15 +99,20 @@ def preflight(
     """
     problems = problems_of_users(settings, tell)
     problems += output_problems(output, resume=resume)
-    name, model = settings.policy.model_name, TINY_SIZE
+    model = TINY_SIZE
     try:
-        model = {TINY: TINY_SIZE, SMOLLM2: SMOLLM2_SIZE}.get(name) or inspect_model(Path(name))
+        model = model_size(settings.policy.model_name)
     except ModelDirectoryProblem as problem:
         problems.append(str(problem))
     if settings.cluster.address is None:
         problems += machine_problems(settings, model, machine or this_machine())
         problems += disk_problems(settings, model, output)
     return problems
+
+
+def model_size(name: str) -> ModelSize:
+    """The size of the model that `policy.model_name` names. Raises ModelDirectoryProblem if there is none."""
+    return {TINY: TINY_SIZE, SMOLLM2: SMOLLM2_SIZE}.get(name) or inspect_model(Path(name))
 
 
 def problems_of_users(settings: Settings, tell: Tell) -> list[str]:
@@ -143,6 +148,7 @@ def template_problems(settings: Settings) -> Iterator[str]:
         return
     try:
         has_one = name != TINY and has_chat_template(Path(name))
+        model_size(name)
     except ModelDirectoryProblem:  # inspecting the model reports it
         return
     if not has_one:

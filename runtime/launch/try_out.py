@@ -5,7 +5,7 @@ What the start of a run would refuse is refused here, except for the machine and
 """
 
 import asyncio
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
@@ -13,9 +13,14 @@ from fsm.errors import ConfigError
 from runtime.actors.reward_worker import RewardWorker, verdict_threads
 from runtime.control.messages import Listener, Notice, Progress
 from runtime.evaluation.config import TRAINING
+from runtime.generation.config import VllmEngineConfig
+from runtime.generation.engine import RequestRefused
+from runtime.generation.on_vllm.setup import VllmMissing, check_vllm_installed, logprobs_mode
+from runtime.generation.rollouts import encoded_answer
 from runtime.launch.model import check_model_and_prompts, source_of, tokenizer_of
-from runtime.launch.preflight import Findings, problems_of_users
+from runtime.launch.preflight import Findings, model_size, problems_of_users
 from runtime.launch.run import count_items, read_large_data, refuse
+from runtime.models.directory import ModelDirectoryProblem
 from runtime.models.text import TextCodec, make_codec
 from runtime.settings import Settings
 from runtime.tasks.base import Completion, DataFailure, Rated, Task, TaskError
@@ -56,7 +61,7 @@ def try_out(settings: Settings, prompts: int, listener: Listener) -> list[TriedP
     `listener` gets notices and progress, as of a run. Raises ConfigError for what a run would refuse.
     """
     read_large_data(settings, listener)
-    refuse(problems_of_users(settings, lambda text: listener(Notice(text))))
+    refuse([*problems_of_users(settings, lambda text: listener(Notice(text))), *_problems_of_model(settings, listener)])
     num_prompts, _ = count_items(settings, lambda text: listener(Notice(text)))
     found = _heard(check_model_and_prompts(settings), listener)
     for notice in found.notices:
@@ -69,6 +74,23 @@ def try_out(settings: Settings, prompts: int, listener: Listener) -> list[TriedP
         return asyncio.run(_try(settings, codec, [item.index for item in items], listener))
     except (TaskError, DataFailure, EnvironmentLost) as error:
         raise ConfigError(f"the run cannot start: {error}") from None
+
+
+def _problems_of_model(settings: Settings, listener: Listener) -> Iterator[str]:
+    """Why the model or the engine is refused. An engine that is not installed here may be where the run will be."""
+    try:
+        model_size(settings.policy.model_name)
+    except ModelDirectoryProblem as problem:
+        yield str(problem)
+    if not isinstance(settings.generation.engine, VllmEngineConfig):
+        return
+    try:
+        logprobs_mode(settings.generation)
+        check_vllm_installed()
+    except RequestRefused as refused:
+        yield str(refused)
+    except VllmMissing as missing:
+        listener(Notice(f"evenstep train will not start here: {missing}"))
 
 
 def _heard(found: Generator[Progress, None, Findings], listener: Listener) -> Findings:
@@ -146,21 +168,23 @@ async def _try_episodes(
     """An episode of the demonstration, if there is one, and one in which the policy says nothing."""
     shown = task.demonstration(index)
     completions: list[TriedCompletion] = []
-    text = ""
+    text, tokens = "", 0
     said = {} if shown is None else {"the demonstration": shown[1::2]}
     for what, turns in {**said, "nothing": ("",) * max_turns}.items():
         episode = await pool.open("training", index)
         try:
-            text = codec.prompt_text(episode.prompt)
-            conversation, rated = await _play(episode, turns, max_turns)
+            text, tokens = codec.prompt_text(episode.prompt), len(codec.encode_prompt(episode.prompt))
+            conversation, rated = await _play(episode, codec, turns, max_turns)
         finally:
             await episode.close()
         completions.append(TriedCompletion(what, tuple(conversation), rated, what != "nothing"))
-    return TriedPrompt(task.where(index), text, codec.count_tokens([text])[0], tuple(completions))
+    return TriedPrompt(task.where(index), text, tokens, tuple(completions))
 
 
-async def _play(episode: HostedEpisode, turns: Sequence[str], max_turns: int) -> tuple[list[str], Rated]:
-    """What both sides say, and the verdict."""
+async def _play(
+    episode: HostedEpisode, codec: TextCodec, turns: Sequence[str], max_turns: int
+) -> tuple[list[str], Rated]:
+    """What both sides say, and the verdict; why there is none if training could not render what is said."""
     conversation: list[str] = []
     try:
         for turn in turns[:max_turns]:
@@ -171,9 +195,10 @@ async def _play(episode: HostedEpisode, turns: Sequence[str], max_turns: int) ->
             if answer is None:
                 break
             conversation.append(answer if isinstance(answer, str) else text_of(answer))
+            encoded_answer(codec, episode.prompt, answer)
         policy = tuple(conversation[::2])
         return conversation, await episode.verdict(Completion(policy, tokens=len(policy), finish_reason="stop"))
     except TurnTooLong:
         return conversation, "the environment's next turn is longer than generation.max_prompt_tokens allows"
-    except DataFailure as failure:
+    except (DataFailure, TaskError) as failure:
         return conversation, str(failure)

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,33 @@ def fussy(completion, answer):
     if completion == "" and answer == "2":
         raise ValueError("nothing to rate")
     return float(completion == answer)
+
+def raises_for_twos(completion, answer):
+    if answer == completion == "2":
+        raise ValueError("no twos")
+    return float(completion == answer)
+"""
+ENVIRONMENT = """
+from runtime.tasks.base import Verdict
+from runtime.tasks.environments.interface import Environment, Episode
+
+class Asking(Episode):
+    prompt = "1+1="
+
+    async def respond(self, turn):
+        return {answer}
+
+    async def verdict(self, completion):
+        return Verdict(0.0, False)
+
+class Asks(Environment):
+    num_items = 40
+
+    def __init__(self, split, seed):
+        pass
+
+    async def open(self, index):
+        return Asking()
 """
 
 
@@ -122,3 +150,46 @@ def test_ray_is_not_started_nor_imported() -> None:
     result = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert result.returncode == 0, result.stderr
     assert "1 of 1 answer" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ("[{'role': 'user', 'content': 'go on'}]", "has no chat template, and a task gives messages"),
+        (r"'\udc80'", "is no valid text"),
+    ],
+)
+def test_an_environment_whose_answer_training_could_not_render_has_no_verdict(
+    folder: Path, answer: str, why: str
+) -> None:
+    (folder / "tried_environment.py").write_text(ENVIRONMENT.format(answer=answer), encoding="utf-8")
+    task = "data.task={name: custom, target: 'tried_environment:Asks'}"
+    result = tried(task, "data.max_turns=3", prompts=1)
+    assert result.exit_code == 1, result.output
+    (line,) = [line for line in result.stdout.splitlines() if "no verdict" in line]
+    assert why in line
+
+
+@pytest.mark.parametrize("chat", ["data.chat=true", "data.chat_template=t.jinja"])
+def test_a_model_that_is_not_there_is_said_to_be_missing(folder: Path, chat: str) -> None:
+    (folder / "t.jinja").write_text("{{ messages[0].content }}", encoding="utf-8")
+    result = tried(task_of("tried_verifiers:parts"), "policy.model_name=nothere", "data.chat=true", chat)
+    assert result.exit_code == 2
+    assert "policy.model_name: nothere is not a directory, and models are not downloaded" in result.stderr
+    assert "no chat template" not in result.stderr
+
+
+def test_answers_without_a_verdict_are_not_counted_as_wrong(folder: Path) -> None:
+    result = tried(task_of("tried_verifiers:raises_for_twos"), "data.validation_size=0", prompts=4)
+    assert result.exit_code == 1, result.output
+    assert "\n3 of 4 answers of the data are rated right\n1 answer of the data has no verdict; the first reason: " in (
+        result.stdout
+    )
+    assert "is rated wrong" not in result.stdout
+
+
+@pytest.mark.skipif(find_spec("vllm") is not None, reason="vLLM is installed here")
+def test_an_engine_that_is_not_installed_is_pointed_out(folder: Path) -> None:
+    result = tried(task_of("tried_verifiers:parts"), "generation.engine.name=vllm", prompts=1)
+    assert result.exit_code == 0, result.output
+    assert "evenstep train will not start here: generation.engine.name is vllm, and vLLM is not" in result.stderr
