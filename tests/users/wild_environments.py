@@ -2,6 +2,7 @@
 
 import asyncio
 import ctypes
+import json
 import os
 import re
 import signal
@@ -40,6 +41,7 @@ DEEDS: dict[str, Callable[[], Any]] = {
     "no-role": lambda: [{"content": "a"}],
     "messages": lambda: [{"role": "tool", "content": "42"}],
     "ends": lambda: None,
+    "replaces-json": lambda: setattr(json, "dumps", lambda value, **options: b"") or "replaced",
     "asks-for-memory": lambda: bytearray(1 << 40),
     "eats-memory": lambda: (b"x" * 600_000_000, time.sleep(FOR_EVER_S)),
     "where": lambda: f"{os.getpid()} {threading.get_ident()}",

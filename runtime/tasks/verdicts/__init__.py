@@ -20,6 +20,8 @@ the pool must find out which verdict that was:
   called it. Without evidence a verdict that was alone in its process is at fault.
 - A process without a heartbeat has a thread that holds the interpreter, as a runaway regular expression does: the
   thread that uses the CPU is at fault.
+- A case is sent when a thread is free. If none begins it, an earlier verdict has left something there that keeps the
+  interpreter, or that ended the thread: the process is replaced. After a few new processes the case fails.
 - Coroutines of a process share one event loop. If it doesn't run, the current task's verdict is at fault.
 - An allocation far beyond the limit fails in the verdict that asks for it. A process that has grown beyond the limit is
   killed; a verdict is at fault that was alone in it while it grew.

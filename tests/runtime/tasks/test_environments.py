@@ -94,6 +94,14 @@ def test_episodes_keep_their_own_state_and_thread_and_share_processes() -> None:
     within(scenario, processes=2)
 
 
+def test_answers_arrive_when_the_environment_has_replaced_json_dumps() -> None:
+    async def scenario(pool: EnvironmentPool) -> list[Any]:
+        episode = await pool.open("training", 0)
+        return [await episode.respond(turn) for turn in ("replaces-json", "größer")]
+
+    assert within(scenario) == ["replaced", "größer again"]
+
+
 FAULTS = {
     "exits": "called os._exit (",
     "is-killed": "had its process killed by SIGKILL",
