@@ -153,7 +153,7 @@ class _Server(Sender):
             self._send({"began": number, "thread": threading.get_ident(), "tid": threading.get_native_id()})
             self._send(self._rated(number, case))
         except BaseException as error:  # raised in this thread from another, before or after the verifier ran
-            fault = {"happened": raised(error), **blame(error, "have it raise in no thread that goes on without it")}
+            fault = {"happened": raised(error), "remedy": "have it raise in no thread that goes on without it"}
             self._send({"ended": number, "leaks": False} | fault)
 
     def _rated(self, number: int, case: tuple[Any, ...]) -> dict[str, Any]:
