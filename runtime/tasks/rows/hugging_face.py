@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runtime.tasks.base import TaskError
+from runtime.tasks.rows.file_columns import check_columns
 from runtime.tasks.rows.source import Format, RowSource
 from runtime.tasks.rows.table import Row
 
@@ -22,6 +23,8 @@ _LONGEST_NAME = 10_000
 """Characters of a column's name. Arrow takes minutes for one of 100 MB, such as a file without any line end."""
 _NEAR = 16
 """A row that is asked for so soon after the last one is taken for the next of a walk through the table."""
+_NO_ROWS = "corresponds to no data"
+"""How `datasets` refuses files without any row."""
 _BUILDERS: dict[Format, str] = {"json": "json", "parquet": "parquet", "arrow": "arrow", "csv": "csv", "tsv": "csv"}
 
 
@@ -82,11 +85,14 @@ def open_hugging_face(source: RowSource) -> HuggingFaceRows:
         elif source.format == "hub":
             dataset = datasets.load_dataset(source.name, source.subset, split=source.split, keep_in_memory=False)
         else:
+            check_columns(source)
             files = [str(file) for file in source.files]
             options = _as_text(source) if source.format in ("csv", "tsv") else {}
             dataset = datasets.load_dataset(
                 _BUILDERS[source.format], data_files=files, split="train", keep_in_memory=False, **options
             )
+    except TaskError:
+        raise
     except Exception as error:  # of many kinds, from pyarrow, pandas and HTTP clients
         raise TaskError(_why(source, error)) from error
     return HuggingFaceRows(dataset, source)
@@ -109,6 +115,8 @@ def _why(source: RowSource, error: Exception) -> str:
     cause: BaseException = error
     while cause.__cause__ is not None:
         cause = cause.__cause__
+    if _NO_ROWS in str(error):
+        return f"{source.name}: has no rows; write a prompt and an answer each"
     found = f"{type(cause).__name__}: {str(cause).strip():.400}"
     if source.format != "hub":
         return f"{source.name}: datasets cannot read it ({found}); correct the file, or {source.key}"

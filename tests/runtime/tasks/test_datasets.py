@@ -286,7 +286,9 @@ def test_messages_are_refused_where_a_prompt_template_surrounds_texts(tmp_path: 
     [
         ("bad.parquet", "nope", r"bad.parquet: datasets cannot read it \(ArrowInvalid: .*or data.task.path"),
         ("notes.txt", "nope", r"notes.txt: its format is not known by its suffix '.txt'; rename it to one of .jsonl"),
-        ("empty.csv", "prompt,answer\n", r"empty.csv: datasets cannot read it .*no data"),
+        ("header.csv", "prompt,answer\n", r"header.csv: has no rows"),
+        ("list.json", "[]", r"list.json: has no rows"),
+        ("empty.json", "", r"empty.json: has no rows"),
     ],
 )  # fmt: skip
 def test_a_file_that_is_no_data_is_told_by_name(tmp_path: Path, name: str, text: str, message: str) -> None:
