@@ -33,7 +33,7 @@ LARGE_ROWS, LARGE_BYTES = 100_000, 64_000_000
 """Data with more rows or bytes is large."""
 _BUILDS = 2
 """How often an index is built that is gone when it is opened."""
-_INFO, _FORM, _HASH_LETTERS = "index.json", 2, 16
+_INFO, _FORM, _HASH_LETTERS = "index.json", 3, 16
 
 
 @dataclass(frozen=True, slots=True)

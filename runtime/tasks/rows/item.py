@@ -3,6 +3,8 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, time, timedelta
+from decimal import Decimal
 from typing import Any
 
 from runtime.tasks.base import Chat, TaskError
@@ -67,7 +69,7 @@ def item_of(row: Row, columns: RowColumns, where: str) -> Item:
             )
         *messages, last = messages
         if columns.answer is None:
-            answer = _text(last.get("content"))
+            answer = _said(last.get("content"), name, where)
         if not messages:
             raise TaskError(f"{where}: {name!r} has only the assistant's message; put the user's before it")
     return Item(text_of(messages), Chat(tuple(messages), _tools(row, columns, where)), answer)
@@ -99,12 +101,36 @@ def _answer(row: Row, name: str, where: str) -> str:
             f"{where}: {name!r} is null; give it a text, or set data.task.columns.answer to null if no verifier needs "
             "answers"
         )
-    return _text(value)
+    try:
+        return _text(value)
+    except UnicodeDecodeError as error:
+        raise TaskError(f"{where}: {name!r} has bytes that are no UTF-8 text ({error}); save it as a text") from error
+
+
+def _said(content: Any, name: str, where: str) -> str:
+    """The text of an assistant's message, which may be a list of parts."""
+    parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    texts = [part["text"] for part in parts if part["type"] == "text" and isinstance(part.get("text"), str)]
+    if len(texts) < len(parts):
+        raise TaskError(
+            f"{where}: the last of {name!r}, which is to be the answer, has the content {_shown(content)}; give it a "
+            "text or parts of texts, name a column in data.task.columns.answer, or leave the row out"
+        )
+    return "".join(texts)
 
 
 def _text(value: Any) -> str:
-    """Texts as they are; numbers, lists and objects as JSON."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    """Texts, numbers with a fixed point and times as they are written; other numbers, lists and objects as JSON.
+
+    Raises UnicodeDecodeError for bytes that are no UTF-8.
+    """
+    if isinstance(value, str | Decimal | date | time | timedelta | bytes):  # a datetime is a date
+        return _plain(value)
+    return json.dumps(value, ensure_ascii=False, default=_plain)
+
+
+def _plain(value: object) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def _messages(value: Any, name: str, where: str) -> list[dict[str, Any]]:

@@ -212,6 +212,7 @@ ASSISTANT = [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "conte
         ([{"prompt": "a"}], {}, r"row 0: 'answer' is missing; the row has \['prompt'\].*data.task.columns.answer"),
         ([{"prompt": "a", "answer": text} for text in ("b", None)], {}, r"row 1: 'answer' is null.*answer to null"),
         ([{"prompt": "", "answer": "b"}], {}, r"row 0: 'prompt' is empty"),
+        ([{"prompt": "a", "answer": text} for text in (b"b", b"\xff")], {}, r"row 1: 'answer' has bytes .* UTF-8 text"),
         ([{"prompt": 3, "answer": "b"}], {}, r"row 0: 'prompt' is 3; give it as a text, or as a list"),
         ([{"prompt": [{"content": "a"}], "answer": "b"}], {}, r"row 0: message 0 of 'prompt' is .*role and content"),
         ([{"messages": ASSISTANT, "answer": "b"}], {}, r"row 0: the last of 'messages' is the assist.*cut_answers"),
@@ -272,6 +273,20 @@ def test_an_assistant_s_last_message_is_cut_on_request_and_may_be_the_answer(tmp
     task = load(tmp_path / "sft.parquet", cut_answers=True, columns={"answer": None})
     assert task.opening(0) == Chat((ASSISTANT[0],))
     assert task.reference(0) == "4"
+
+
+PARTS = [{"type": "text", "text": "Pa"}, {"type": "text", "text": "ris"}]
+IMAGE = [*PARTS, {"type": "image"}]
+
+
+@pytest.mark.parametrize("last", [{"content": None, "tool_calls": [CALL]}, {"tool_calls": [CALL]}, {"content": IMAGE}])
+def test_a_last_message_is_the_answer_only_if_it_is_a_text(tmp_path: Path, last: dict[str, Any]) -> None:
+    rows = [{"messages": [ASSISTANT[0], {"role": "assistant", **each}]} for each in ({"content": PARTS}, last)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:1]))
+    (tmp_path / "b.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert load(tmp_path / "a.jsonl", cut_answers=True, columns={"answer": None}).reference(0) == "Paris"
+    with pytest.raises(TaskError, match=r"b.jsonl:2: the last of 'messages', which is to be the answer, has the cont"):
+        load(tmp_path / "b.jsonl", cut_answers=True, columns={"answer": None})
 
 
 def test_messages_are_refused_where_a_prompt_template_surrounds_texts(tmp_path: Path) -> None:

@@ -1,6 +1,9 @@
 """Files whose rows, columns or bytes do not fit are refused with file and line, never read in another way."""
 
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,3 +51,19 @@ def test_parquet_without_rows_is_told(tmp_path: Path) -> None:
     datasets.Dataset.from_list(ROWS).select([]).to_parquet(tmp_path / "none.parquet")
     with pytest.raises(TaskError, match=r"none.parquet: has no rows"):
         load(tmp_path / "none.parquet")
+
+
+@pytest.mark.parametrize(
+    ("value", "answer"),
+    [
+        (b"Paris", "Paris"),
+        (Decimal("1.50"), "1.50"),
+        (date(2024, 2, 29), "2024-02-29"),
+        (datetime(2024, 2, 29, 12, 30), "2024-02-29 12:30:00"),
+        ([b"Paris"], '["Paris"]'),
+        (2.5, "2.5"),
+    ],
+)  # fmt: skip
+def test_answers_of_parquet_that_are_no_texts_have_no_quotes(tmp_path: Path, value: Any, answer: str) -> None:
+    datasets.Dataset.from_dict({"prompt": ["a"], "answer": [value]}).to_parquet(tmp_path / "a.parquet")
+    assert load(tmp_path / "a.parquet").reference(0) == answer
