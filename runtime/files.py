@@ -127,7 +127,7 @@ def why_not_plain(path: Path) -> str | None:
     """
     try:
         mode = path.stat().st_mode
-    except OSError:
+    except (OSError, ValueError):  # ValueError: a null character
         return None  # opening it gives the better message
     if stat.S_ISREG(mode):
         return None

@@ -8,6 +8,7 @@ import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
+from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from fsm.config.blocks import GrpoConfig
@@ -98,7 +99,12 @@ def _try_first_prompt(task: EnvironmentTask, codec: TextCodec, settings: Setting
         tokens = len(codec.encode_prompt(prompt))
     except DataFailure as error:
         raise TaskError(f"{task.where(0)}: {error}") from error
-    codec.encode_turn("another turn", in_chat=codec.chat or not isinstance(prompt, str))
+    try:
+        codec.encode_turn("another turn", in_chat=codec.chat or not isinstance(prompt, str))
+    except TemplateError as error:
+        raise TaskError(
+            f"the chat template does not render a turn after an answer ({error}); name another data.chat_template"
+        ) from error
     if tokens <= limit:
         return Findings()
     return Findings(

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from jinja2 import TemplateSyntaxError
+from jinja2 import TemplateError, TemplateRuntimeError, TemplateSyntaxError
 from transformers import PreTrainedTokenizerBase
 
 from runtime.models.directory import end_tokens
@@ -54,16 +54,16 @@ class TextCodec:
         messages = [*([] if brings_one else self._system()), *prompt.messages]
         try:
             return self._render(messages, open_turn=True, tools=prompt.tools)
-        except TaskError:
-            raise
-        except Exception as error:  # a template's expressions raise any, such as ZeroDivisionError
+        except TemplateError as error:
             raise DataFailure(
                 f"the chat template does not render the messages {messages!r:.300}: {type(error).__name__}: {error}; "
                 "correct the messages or data.chat_template_kwargs, or name another data.chat_template"
             ) from error
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """How many token ids each text has, in one batch."""
+        """How many token ids each text has, in one batch. Raises DataFailure for one that is no valid text."""
+        for text in texts:
+            _check_text(text)
         return [len(ids) for ids in self.tokenizer(list(texts), add_special_tokens=False)["input_ids"]]
 
     def encode_turn(
@@ -106,10 +106,7 @@ class TextCodec:
         return str(self.tokenizer.decode(token_ids.tolist(), skip_special_tokens=True))
 
     def _encode(self, text: str) -> npt.NDArray[np.int32]:
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise DataFailure(f"{text!r:.300} is no valid text ({error}); correct it") from error
+        _check_text(text)
         return np.array(self.tokenizer.encode(text, add_special_tokens=False), dtype=np.int32)
 
     def _system(self) -> list[dict[str, str]]:
@@ -124,16 +121,29 @@ class TextCodec:
                 "messages; use an instruction-tuned model, name a Jinja file in data.chat_template (with data.chat: "
                 "true), or use a task that gives texts"
             )
-        return str(
-            self.tokenizer.apply_chat_template(
-                [dict(message) for message in messages],
-                tools=[dict(tool) for tool in tools] or None,
-                chat_template=self.chat_template,
-                tokenize=False,
-                add_generation_prompt=open_turn,
-                **self.chat_template_kwargs,
+        try:
+            return str(
+                self.tokenizer.apply_chat_template(
+                    [dict(message) for message in messages],
+                    tools=[dict(tool) for tool in tools] or None,
+                    chat_template=self.chat_template,
+                    tokenize=False,
+                    add_generation_prompt=open_turn,
+                    **self.chat_template_kwargs,
+                )
             )
-        )
+        except TemplateError:
+            raise
+        except Exception as error:  # a template's expressions raise any, such as ZeroDivisionError
+            raise TemplateRuntimeError(f"{type(error).__name__}: {error}") from error
+
+
+def _check_text(text: str) -> None:
+    """Raise DataFailure for a text that no tokenizer reads."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise DataFailure(f"{text!r:.300} is no valid text ({error}); correct it") from error
 
 
 def why_empty(prompt: str | Chat) -> str:

@@ -57,7 +57,7 @@ def read_chat_template(data: DataConfig) -> str | None:
         raise TaskError(f"data.chat_template {file}: {problem}; name a plain file")
     try:
         return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # ValueError: no UTF-8, or a null character in the path
         raise TaskError(f"data.chat_template {file}: cannot be read: {error}; correct the path") from error
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from runtime.tasks.base import Chat, Completion, JudgedTask, TaskError, VerdictFault
 from runtime.tasks.config import DataConfig
-from runtime.tasks.overlap import FileTaskConfig, held_out_source, training_source
+from runtime.tasks.overlap import FileTaskConfig, held_out_source, is_held_out_apart, training_source
 from runtime.tasks.rewards import case_of
 from runtime.tasks.rows.digest import BLANK, Digests
 from runtime.tasks.rows.index import IndexedRows, open_rows
@@ -45,6 +45,12 @@ class FileTask(JudgedTask):
         sides = split_rows(task, data)
         side = sides.training if split == "training" else sides.held_out
         numbers = side.numbers if split == "training" else side.numbers[: data.validation_size]
+        if not len(numbers) and split == "training" and is_held_out_apart(task):
+            raise TaskError(
+                f"{side.source.name}: of {counted(sides.taken, _noun(side.source))} none is left for training, since "
+                f"the prompts of all are held out in {_called(sides.held_out.source)}; name other rows in "
+                "data.task.validation_path, or leave it out"
+            )
         if not len(numbers) and not (split == "validation" and data.validation_size == 0):
             raise TaskError(
                 f"{side.source.name}: of {counted(sides.taken, _noun(side.source))} none is left for {split} with "
@@ -73,7 +79,8 @@ class FileTask(JudgedTask):
 
     def case(self, index: int, completion: Completion) -> tuple[str, dict[str, Any]]:
         row, item = self._read(index)
-        prompt = item.opening if isinstance(item.opening, str) else [dict(each) for each in item.opening.messages]
+        is_text = item.is_text or isinstance(item.opening, str)
+        prompt = item.text if is_text else [dict(each) for each in item.opening.messages]
         return case_of(completion, prompt=prompt, answer=item.answer, columns=row)
 
     def blame(self, index: int, completion: Completion, fault: VerdictFault) -> str:
@@ -114,7 +121,8 @@ class Sides:
 def columns_of(task: FileTaskConfig, data: DataConfig) -> RowColumns:
     """Which columns are read, and how."""
     named, texts_only = task.columns, data.prompt_template != "{prompt}"
-    return RowColumns(named.prompt, named.answer, named.tools, task.cut_answers, texts_only)
+    chat_of_texts = data.prompt_template if data.chat and named.tools else None
+    return RowColumns(named.prompt, named.answer, named.tools, task.cut_answers, texts_only, chat_of_texts)
 
 
 def split_rows(task: FileTaskConfig, data: DataConfig, tell: RowsRead = lambda name, read, rows: None) -> Sides:

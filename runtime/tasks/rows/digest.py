@@ -35,15 +35,19 @@ def digest_rows(table: RowTable, columns: RowColumns, start: int, stop: int) -> 
             found.append(_BLANK_BYTES)
             continue
         text, answer = row.get(prompt_column), row.get(answer_column)
-        if type(text) is not str or not text or type(answer) is not str:  # most rows have two texts
+        plain = type(text) is str and text and type(answer) is str  # most rows have two texts
+        if not plain or columns.chat_of_texts is not None:
             item = _item(table, row, columns, start + offset)
             text, answer = item.text, item.answer
             _check_chat(item, table, start + offset)
         try:
             found.append(blake2b(f"str:8:held out;str:{len(text)}:{text};".encode(), digest_size=8).digest())
+            if answer is not None:
+                answer.encode()
         except UnicodeEncodeError as error:
+            what = "answer" if error.object == answer else "prompt"
             raise TaskError(
-                f"{table.where(start + offset)}: the prompt is no valid text ({error}); correct it"
+                f"{table.where(start + offset)}: the {what} is no valid text ({error}); correct it"
             ) from error
         answers.append(answer)
     words = np.frombuffer(b"".join(found), ">u8")

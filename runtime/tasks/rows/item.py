@@ -28,6 +28,8 @@ class RowColumns:
     """Cut the assistant's message from the end of a prompt; it is the answer, if `answer` is None."""
     texts_only: bool = False
     """Refuse chat messages, since `data.prompt_template` is set, which surrounds texts."""
+    chat_of_texts: str | None = None
+    """`data.prompt_template`, if texts go through the chat template, which gets the tools that `tools` names."""
 
     @property
     def read(self) -> frozenset[str]:
@@ -43,6 +45,8 @@ class Item:
     text: str
     opening: str | Chat
     answer: str | None
+    is_text: bool = False
+    """Whether the row has a text; `opening` has it as a message if there are tools for the chat template."""
 
 
 def item_of(row: Row, columns: RowColumns, where: str) -> Item:
@@ -53,7 +57,11 @@ def item_of(row: Row, columns: RowColumns, where: str) -> Item:
     if isinstance(prompt, str):
         if not prompt:
             raise TaskError(f"{where}: {name!r} is empty; give it a text, or leave the row out")
-        return Item(prompt, prompt, answer)
+        tools = () if columns.chat_of_texts is None else _tools(row, columns, where)
+        if not tools:
+            return Item(prompt, prompt, answer, is_text=True)
+        text = str(columns.chat_of_texts).replace("{prompt}", prompt)
+        return Item(prompt, Chat(({"role": "user", "content": text},), tools), answer, is_text=True)
     if columns.texts_only:
         raise TaskError(
             f"{where}: {name!r} has chat messages, and data.prompt_template surrounds texts; leave it out, and put its "
@@ -85,6 +93,11 @@ def text_of(messages: Sequence[Mapping[str, Any]]) -> str:
 def _value(row: Row, name: str, key: str, where: str) -> Any:
     value: Any = row
     for part in (name,) if name in row else name.split("."):
+        if value is None:
+            raise TaskError(
+                f"{where}: {name!r} is missing, since {name.rpartition('.')[0]!r} or what it is in is null; correct "
+                f"the row, or name another column in data.task.columns.{key}"
+            )
         if not isinstance(value, Mapping) or part not in value:
             raise TaskError(
                 f"{where}: {name!r} is missing; the row has {sorted(row)}; name the right column in "

@@ -17,6 +17,10 @@ _BLOCK = 1 << 24
 """Bytes that are searched for line ends at a time."""
 _READ_LINES = 1_000
 """Lines that are read at a time."""
+_MARK = "\ufeff"
+"""What some editors write at the start of a UTF-8 file; `json` skips it in bytes."""
+_ALSO = 4
+"""How many lines a message names besides the first that is wrong, of those that are read with it."""
 Starts = npt.NDArray[np.int64]
 """Of a file: the offset of each line, and at last the file's size."""
 
@@ -63,16 +67,32 @@ class JsonLines:
         while start < stop:
             file, line = self._place(start)
             until = min(line + _READ_LINES, line + stop - start, len(self._starts[file]) - 1)
+            found = self._bytes(file, line, until)
             try:
-                lines = self._bytes(file, line, until).decode().split("\n")
+                text = found.decode()
             except UnicodeDecodeError as error:
-                raise TaskError(
-                    f"{self.files[file]}: lines {line + 1} to {until} cannot be read as UTF-8 text: {error}; save "
-                    "the file as UTF-8"
-                ) from error
+                wrong = self.where(start + found.count(b"\n", 0, error.start))
+                raise TaskError(f"{wrong}: cannot be read as UTF-8 text: {error}; save the file as UTF-8") from error
+            lines = (text if line else text.removeprefix(_MARK)).split("\n")
             for offset in range(until - line):
-                yield self._parse(lines[offset], start + offset)
+                try:
+                    row = self._parse(lines[offset], start + offset)
+                except TaskError as error:
+                    raise TaskError(f"{error}{self._also(lines[: until - line], start, offset + 1)}") from error
+                yield row
             start += until - line
+
+    def _also(self, lines: Sequence[str], start: int, offset: int) -> str:
+        """Which of the lines from an offset on are wrong too, the first few."""
+        wrong: list[str] = []
+        for number in range(offset, len(lines)):
+            try:
+                self._parse(lines[number], start + number)
+            except TaskError:
+                wrong.append(str(self._place(start + number)[1] + 1))
+                if len(wrong) == _ALSO:
+                    break
+        return f" (also wrong: line {', '.join(wrong)})" if wrong else ""
 
     def _parse(self, line: str, number: int) -> Row | None:
         try:

@@ -3,13 +3,14 @@
 import glob
 import json
 import re
+from codecs import BOM_UTF8
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path, PurePath
 from typing import Literal
 
-from runtime.files import why_not_plain
+from runtime.files import reason_of, why_not_plain
 from runtime.tasks.base import TaskError
 
 Format = Literal["json lines", "json", "parquet", "arrow", "csv", "tsv", "saved", "hub"]
@@ -63,6 +64,8 @@ def find_source(path: str | Sequence[str], split: str | None, subset: str | None
     Raises TaskError: nothing is there, or files of several formats.
     """
     paths = [path] if isinstance(path, str) else list(path)
+    for each in paths:
+        _check_path(each, key)
     name = ", ".join(paths)
     if len(paths) == 1:
         folder = Path(paths[0])
@@ -86,8 +89,16 @@ def find_source(path: str | Sequence[str], split: str | None, subset: str | None
 
 
 def source_of_lines(file: Path, key: str) -> RowSource:
-    """A file of JSON lines, whatever its suffix. Raises TaskError."""
-    return RowSource((_plain(file, key),), "json lines", key, str(file))
+    """A file of JSON lines, whatever its suffix. Raises TaskError, also for data of a format that is read otherwise."""
+    _check_path(str(file), key)
+    _plain(file, key)
+    suffix = file.suffix.lower()
+    other = suffix in _COMPRESSED or _SUFFIXES.get(suffix, "json lines") != "json lines"
+    if other and not _begins_with_an_object(file) and file.stat().st_size:
+        raise TaskError(
+            f"{file}: the task jsonl reads JSON lines only; set data.task.name to dataset, which reads {suffix}"
+        )
+    return RowSource((file,), "json lines", key, str(file))
 
 
 def format_of(file: Path) -> Format:
@@ -107,7 +118,19 @@ def format_of(file: Path) -> Format:
 
 def _begins_with_an_object(file: Path) -> bool:
     with file.open("rb") as opened:
-        return opened.read(1 << 12).lstrip().startswith(b"{")
+        return opened.read(1 << 12).removeprefix(BOM_UTF8).lstrip().startswith(b"{")
+
+
+def _check_path(path: str, key: str) -> None:
+    """Raise TaskError for a path that the system refuses, such as one with a null character."""
+    try:
+        Path(path).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass  # the caller tells it with the nearest name
+    except OSError as error:
+        raise TaskError(f"{path:.200}: {reason_of(error)}; correct {key}") from error
+    except ValueError as error:
+        raise TaskError(f"{path!r:.200}: is no path ({error}); correct {key}") from error
 
 
 def _is_hub_name(path: str) -> bool:
@@ -142,7 +165,7 @@ def _files(path: str, key: str) -> list[tuple[Path, str]]:
         found = [Path(name) for name in sorted(glob.glob(path, recursive=True))]
         files = [file for file in found if file.is_file()]
         if not files:
-            raise TaskError(f"{path}: no file matches; correct {key}")
+            raise TaskError(f"{path}: no file matches{_looked_in(given)}; correct {key}")
         fixed = sum(not glob.has_magic(part) for part in given.parent.parts)
         return [(file, "/".join(file.parts[fixed:])) for file in files]
     if given.is_dir():
@@ -166,8 +189,13 @@ def _plain(file: Path, key: str) -> Path:
     if problem := why_not_plain(file):
         raise TaskError(f"{file}: {problem}; {key} must name a plain file")
     if not file.exists():
-        raise TaskError(f"{file}: does not exist{_nearest(file)}; correct {key}")
+        raise TaskError(f"{file}: does not exist{_looked_in(file)}{_nearest(file)}; correct {key}")
     return file
+
+
+def _looked_in(path: Path) -> str:
+    """The working directory, where a relative path starts."""
+    return "" if path.is_absolute() else f" in {Path.cwd()}"
 
 
 def _nearest(file: Path) -> str:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jinja2 import TemplateError
 
 from runtime.checkpoints.origin import origin_of
 from runtime.models.text import TextCodec, make_codec
@@ -49,6 +50,26 @@ def test_messages_that_a_template_refuses_are_a_data_failure_of_their_prompt(tmp
     strict = codec(tmp_path, "{% if messages[0].role != 'system' %}{{ raise_exception('no system') }}{% endif %}")
     with pytest.raises(DataFailure, match=r"does not render the messages .*'hello'.*TemplateError: no system; correct"):
         strict.prompt_text(HELLO)
+
+
+@pytest.mark.parametrize(
+    ("template", "error"),
+    [
+        ("{% include 'a' %}", "TypeError"),
+        ("{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}", "RecursionError"),
+    ],
+)
+def test_a_template_that_no_chat_survives_is_a_failure_of_the_template(
+    tmp_path: Path, template: str, error: str
+) -> None:
+    own = codec(tmp_path, template)
+    with pytest.raises(DataFailure, match=error):
+        own.prompt_text(HELLO)
+    for render in (own.after_an_answer, lambda: own.encode_turn("more")):
+        with pytest.raises(TemplateError, match=error):
+            render()
+    with pytest.raises(DataFailure, match=r"is no valid text"):
+        own.count_tokens(["x\udc00y"])
 
 
 def test_a_template_that_fails_in_any_way_and_a_text_that_is_none_are_data_failures(tmp_path: Path) -> None:

@@ -347,7 +347,7 @@ def test_a_misspelt_file_is_refused_at_once_with_the_nearest_name(
     monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: pytest.fail("the hub was asked"))
     nearest = Path(missing).with_name("verl.parquet")
     with pytest.raises(
-        TaskError, match=rf"^{missing}: does not exist; did you mean {nearest}\?; correct data.task.path"
+        TaskError, match=rf"^{missing}: does not exist in {tmp_path}; did you mean {nearest}\?; correct data.task.path"
     ):
         load(missing)
 

@@ -14,7 +14,7 @@ from runtime.actors.reward_worker import RewardWorker
 from runtime.checkpoints.origin import identity_of, origin_of
 from runtime.evaluation.config import TRAINING
 from runtime.settings import Settings, load_settings
-from runtime.tasks.base import JudgedTask, Scored, TaskError, Verdict, VerdictFault
+from runtime.tasks.base import Chat, JudgedTask, Scored, TaskError, Verdict, VerdictFault
 from runtime.tasks.config import DataConfig
 from runtime.tasks.data import load_task
 from runtime.tasks.files import say_split
@@ -90,6 +90,66 @@ def test_a_wrong_line_is_told_with_file_line_and_remedy(tmp_path: Path, line: An
     path = write(tmp_path / "bad.jsonl", [{"prompt": "a", "answer": "b"}, line])
     with pytest.raises(TaskError, match=message):
         load(path)
+
+
+def test_several_wrong_lines_are_told_at_once_and_a_bad_byte_with_its_own_line(tmp_path: Path) -> None:
+    good = json.dumps({"prompt": "a", "answer": "b"})
+    with pytest.raises(TaskError, match=r"bad.jsonl:2: is not JSON .*a line \(also wrong: line 4, 5, 6, 7\)$"):
+        load(write(tmp_path / "bad.jsonl", [good, "{", good, "[1]", *["{"] * 4]))
+    (tmp_path / "byte.jsonl").write_bytes(b"\n".join([good.encode()] * 41 + [b'{"prompt": "\xff"}', good.encode()]))
+    with pytest.raises(TaskError, match=r"byte.jsonl:42: cannot be read as UTF-8 text"):
+        load(tmp_path / "byte.jsonl")
+
+
+def test_a_file_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+    text = "\ufeff" + json.dumps({"prompt": "a", "answer": "b"}) + "\n"
+    (tmp_path / "marked.jsonl").write_text(text, encoding="utf-8")
+    task = load(tmp_path / "marked.jsonl", data={"validation_size": 0})
+    assert (task.prompt(0), task.reference(0)) == ("a", "b")
+
+
+def test_a_null_above_a_nested_column_and_an_answer_that_is_no_text_are_told(tmp_path: Path) -> None:
+    rows = write(tmp_path / "null.jsonl", [{"prompt": "a", "rm": None}])
+    with pytest.raises(TaskError, match=r"null.jsonl:1: 'rm.gt' is missing, since 'rm' or what it is in is null"):
+        load(rows, columns={"answer": "rm.gt"})
+    with pytest.raises(TaskError, match=r"half.jsonl:1: the answer is no valid text .*; correct it"):
+        load(write(tmp_path / "half.jsonl", ['{"prompt": "a", "answer": "x\\udc00y"}']))
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [("a\0b", "is no path"), ("a" * 5000, "File name too long"), ("gone.jsonl", f"does not exist in {Path.cwd()}")],
+)
+@pytest.mark.parametrize("name", ["jsonl", "dataset"])
+def test_a_path_that_means_nothing_is_told(path: str, problem: str, name: str) -> None:
+    with pytest.raises(TaskError, match=rf"{problem}.*; correct data.task.path"):
+        load_task(DataConfig.model_validate({"task": {"name": name, "path": path}}), "training")
+
+
+def test_a_file_that_no_task_of_lines_reads_names_the_task_that_does(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_bytes(b"PAR1\0")
+    with pytest.raises(TaskError, match=r"a.parquet: the task jsonl reads JSON lines only; set .* to dataset"):
+        load(tmp_path / "a.parquet")
+
+
+def test_a_validation_file_with_all_prompts_of_training_is_named(tmp_path: Path) -> None:
+    path = sums(tmp_path / "sums.jsonl")
+    with pytest.raises(TaskError, match=r"40 lines none is left .*held out in .*sums.jsonl; name other .*dation_path"):
+        load(path, validation_path=path)
+
+
+def test_tools_of_a_text_reach_the_chat_template_if_their_column_is_named(tmp_path: Path) -> None:
+    tool = {"type": "function", "function": {"name": "add"}}
+    path = write(
+        tmp_path / "a.jsonl", [{"prompt": "a", "answer": "b", "t": [tool]}, {"prompt": "c", "answer": "d", "t": []}]
+    )
+    data = {"validation_size": 0, "chat": True, "prompt_template": "Q: {prompt}"}
+    task = load(path, data=data, columns={"tools": "t"})
+    assert task.opening(0) == Chat(({"role": "user", "content": "Q: a"},), (tool,))
+    assert (task.prompt(0), task.case(0, said("b"))[1]["prompt"], task.opening(1)) == ("a", "a", "c")
+    wrong = write(tmp_path / "b.jsonl", [{"prompt": "a", "answer": "b", "t": "["}])
+    with pytest.raises(TaskError, match=r"b.jsonl:1: 't' is not JSON"):
+        load(wrong, data=data, columns={"tools": "t"})
 
 
 def test_a_file_that_is_missing_or_empty_is_told_by_name(tmp_path: Path) -> None:
