@@ -79,8 +79,8 @@ class FileTask(JudgedTask):
 
     def case(self, index: int, completion: Completion) -> tuple[str, dict[str, Any]]:
         row, item = self._read(index)
-        is_text = item.is_text or isinstance(item.opening, str)
-        prompt = item.text if is_text else [dict(each) for each in item.opening.messages]
+        opening = item.text if item.is_text else item.opening
+        prompt = opening if isinstance(opening, str) else [dict(each) for each in opening.messages]
         return case_of(completion, prompt=prompt, answer=item.answer, columns=row)
 
     def blame(self, index: int, completion: Completion, fault: VerdictFault) -> str:

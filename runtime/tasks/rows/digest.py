@@ -35,8 +35,8 @@ def digest_rows(table: RowTable, columns: RowColumns, start: int, stop: int) -> 
             found.append(_BLANK_BYTES)
             continue
         text, answer = row.get(prompt_column), row.get(answer_column)
-        plain = type(text) is str and text and type(answer) is str  # most rows have two texts
-        if not plain or columns.chat_of_texts is not None:
+        has_tools = columns.chat_of_texts is not None
+        if has_tools or type(text) is not str or not text or type(answer) is not str:  # most rows have two texts
             item = _item(table, row, columns, start + offset)
             text, answer = item.text, item.answer
             _check_chat(item, table, start + offset)
