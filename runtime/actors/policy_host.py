@@ -12,7 +12,6 @@ from typing import Self
 
 import numpy as np
 import numpy.typing as npt
-from transformers import AutoTokenizer
 
 from fsm.errors import InvariantBroken
 from fsm.events import FailureKind
@@ -25,6 +24,7 @@ from runtime.generation.engine import Engine, PromptTooLong
 from runtime.generation.evaluate import RateGroups
 from runtime.generation.rollouts import GroupJob, SampledGroup, make_job, sample_groups
 from runtime.groups import Evaluation
+from runtime.models.loading import load_tokenizer
 from runtime.models.text import TextCodec, make_codec, model_stop_tokens
 from runtime.samples.taking import SampleTaker
 from runtime.settings import Settings
@@ -98,7 +98,7 @@ class PolicyHost:
         `first_prompt` is the run's number of the data's first prompt, `began_with` the hashes of its prompts
         and those of sets (`Start.began_with`). Raises TaskError if the data has changed.
         """
-        tokenizer = AutoTokenizer.from_pretrained(model_directory, local_files_only=True, trust_remote_code=False)
+        tokenizer = load_tokenizer(model_directory)
         codec = make_codec(tokenizer, settings.data)
         engine = await stack.enter_async_context(
             open_engine(

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from safetensors.torch import load_file
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 from transformers.utils.logging import disable_progress_bar
 
 from fsm.errors import ConfigError
@@ -38,6 +38,7 @@ from runtime.launch.model import check_stops, prepare_model
 from runtime.launch.preflight import set_problems, trained_sets
 from runtime.launch.prompt_lengths import long_held_out
 from runtime.models.directory import ModelDirectoryProblem, UnsupportedModel, inspect_model
+from runtime.models.loading import load_tokenizer
 from runtime.models.smollm2 import ModelPackageMissing
 from runtime.models.text import model_stop_tokens
 from runtime.models.weights import model_without_memory, to_numpy
@@ -136,9 +137,7 @@ def measure(
     with TemporaryDirectory(prefix="evenstep-eval-") as made:
         try:
             directory = _directory_of(settings, examinee, Path(made) / "model")
-            tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-                directory, local_files_only=True, trust_remote_code=False
-            )
+            tokenizer = load_tokenizer(directory)
             stops = model_stop_tokens(tokenizer, directory)
             _refuse_long_sequences(settings, sets, directory)
             problems = list(dict.fromkeys(_problems(settings, sets, tokenizer, stops, tell)))
@@ -242,7 +241,7 @@ async def _measure(
         if weights is not None:
             stored = load_file(weights / "model.safetensors")
             await engine.load_weights({name: to_numpy(tensor) for name, tensor in stored.items()}, version=1)
-        tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
+        tokenizer = load_tokenizer(directory)
         datas = {each.name: (each.data, each.max_prompt_tokens) for each in sets}
         environments = await open_environments(datas, stack)
         examiner = Examiner(engine, tokenizer, sets, environments)

@@ -17,6 +17,7 @@ from runtime.generation.on_torch.self_check import check_supported
 from runtime.launch.preflight import Findings, Prepared
 from runtime.launch.prompt_lengths import count_prompts
 from runtime.models.directory import ModelDirectoryProblem, UnsupportedModel
+from runtime.models.loading import load_tokenizer
 from runtime.models.smollm2 import ModelPackageMissing, smollm2_directory
 from runtime.models.text import make_codec, model_stop_tokens
 from runtime.models.tiny import character_tokenizer, save_tiny_model, tiny_model, warm_up
@@ -78,13 +79,10 @@ def skeleton_of(settings: Settings, source: Path | None) -> PreTrainedModel:
 
 
 def tokenizer_of(source: Path | None) -> PreTrainedTokenizerBase:
-    """The tokenizer of the model in a directory, or of the tiny one."""
+    """The tokenizer of the model in a directory, or of the tiny one. Raises ModelDirectoryProblem."""
     if source is None:
         return character_tokenizer()
-    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-        source, local_files_only=True, trust_remote_code=False
-    )
-    return tokenizer
+    return load_tokenizer(source)
 
 
 def prepare_model(settings: Settings, directory: Path) -> Path:

@@ -3,6 +3,7 @@
     config     the blocks `policy.tiny` and `warmup`
     directory  a model directory without torch: its problems, size and identity, and the errors about models
     weights    weights by name, under their names in files, and as numpy arrays; a model without them
+    loading    a model with exactly the weights of its files, and its tokenizer; refuses all others
     text       from a task's texts to tokens and back
     tiny       the small transformer of the default run, and its supervised warm-up
     smollm2    SmolLM2-135M-Instruct, converted from a package

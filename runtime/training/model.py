@@ -2,15 +2,14 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from runtime.models.directory import UnsupportedModel
-from runtime.models.weights import listed, max_positions
+from runtime.models.loading import load_pretrained
+from runtime.models.weights import max_positions
 from runtime.training.batching import Microbatch
 
 
@@ -20,8 +19,7 @@ def load_causal_lm(directory: str) -> PreTrainedModel:
     The loss compares the policy with the one that sampled, so both are computed alike: without dropout, and without
     anything else that an architecture does in training mode alone, such as noise in a router.
 
-    Raises FileNotFoundError without a config.json, UnsupportedModel if the files lack weights of the model, or
-    hold some that are not finite.
+    Raises FileNotFoundError without a config.json, and what `load_pretrained` raises.
     """
     if not (Path(directory) / "config.json").is_file():
         raise FileNotFoundError(
@@ -30,27 +28,7 @@ def load_causal_lm(directory: str) -> PreTrainedModel:
         )
     config = AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
     turn_dropout_off(config)
-    loaded: Any = AutoModelForCausalLM.from_pretrained(
-        directory,
-        config=config,
-        dtype=torch.float32,
-        local_files_only=True,
-        trust_remote_code=False,
-        output_loading_info=True,
-    )
-    model, info = loaded  # a pair, which its type hints do not say
-    if not isinstance(model, PreTrainedModel):
-        raise TypeError(f"{directory} holds a {type(model).__name__}, not a PreTrainedModel")
-    if info["missing_keys"]:
-        raise UnsupportedModel(
-            f"{directory} lacks weights of {type(model).__name__}, which would be random: "
-            f"{listed(info['missing_keys'])}; save the whole causal LM there with model.save_pretrained"
-        )
-    if broken := [name for name, weight in model.named_parameters() if not weight.isfinite().all()]:
-        raise UnsupportedModel(
-            f"{directory} has weights that are NaN or infinite, from which nothing can be trained: "
-            f"{listed(broken)}; take a checkpoint from before they were"
-        )
+    model = load_pretrained(directory, torch.float32, config)
     model.eval()
     return model
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import PreTrainedModel
 
 from runtime.generation.config import GenerationConfig, TorchEngineConfig
 from runtime.generation.engine import (
@@ -31,6 +31,7 @@ from runtime.generation.engine import (
 from runtime.generation.on_torch.cached_model import CachedModel
 from runtime.generation.on_torch.sampling import sample, uniforms
 from runtime.generation.on_torch.self_check import check_computes_alike, check_supported
+from runtime.models.loading import load_pretrained
 from runtime.models.weights import import_weights, mismatch
 
 
@@ -253,15 +254,13 @@ class TorchEngine:
 def load_torch_engine(model_directory: Path, config: GenerationConfig, *, stop_token_ids: Sequence[int]) -> TorchEngine:
     """The engine for a Hugging Face model directory. Sets torch's number of threads for this process.
 
-    Raises the errors of TorchEngine, and transformers' OSError for a directory that is not a model.
+    Raises the errors of TorchEngine and of `load_pretrained`.
     """
     if not isinstance(config.engine, TorchEngineConfig):
         raise RequestRefused(f"generation.engine.name is {config.engine.name!r}; load_torch_engine needs 'torch'")
     torch.set_num_threads(config.engine.threads)
     dtypes = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-    model = AutoModelForCausalLM.from_pretrained(
-        model_directory, dtype=dtypes[config.engine.precision], local_files_only=True, trust_remote_code=False
-    )
+    model = load_pretrained(model_directory, dtypes[config.engine.precision])
     module: torch.nn.Module = model  # transformers wraps `to` in a way that type checkers cannot follow
     module.to(config.engine.device)
     return TorchEngine(model, config, stop_token_ids=stop_token_ids)

@@ -2,10 +2,12 @@
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from runtime.generation.config import GenerationConfig
@@ -14,6 +16,7 @@ from runtime.launch.model import prepare
 from runtime.launch.preflight import Prepared
 from runtime.models.directory import UnsupportedModel
 from runtime.settings import Settings, load_settings
+from runtime.training.model import load_causal_lm
 from tests.runtime.models.architectures import ARCHITECTURES, logits_of, save, trainer_of
 
 SMALL = {
@@ -166,3 +169,49 @@ def test_bfloat16_is_not_taken_for_another_policy(tmp_path: Path) -> None:
             {"engine": {"name": "torch", "precision": "bfloat16"}, "max_prompt_tokens": 24, "max_new_tokens": 16}
         )
         load_torch_engine(save(name, tmp_path / name), config, stop_token_ids=[1])
+
+
+def _with_tensors(directory: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> Path:
+    tensors = load_file(directory / "model.safetensors")
+    change(tensors)
+    save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("change", "config", "says"),
+    [
+        (lambda held: held.pop("model.norm.weight"), {}, "lacks weights of LlamaForCausalLM.*: model.norm.weight; "),
+        (lambda _: None, {"num_hidden_layers": 3}, r"lacks weights .*model\.layers\.2\..* and \d more; check num_hid"),
+        (lambda held: held.update({"model.norm.weight": torch.ones(7)}), {}, r"other shapes .*norm.weight \(7,\), not"),
+        (lambda held: held["model.norm.weight"].fill_(float("nan")), {}, "NaN or infinite, .*: model.norm.weight"),
+    ],
+    ids=["missing", "a layer more", "shape", "NaN"],
+)
+def test_a_model_whose_files_do_not_hold_its_weights_is_neither_sampled_nor_trained(
+    change: Callable[[dict[str, torch.Tensor]], object], config: dict[str, int], says: str, tmp_path: Path
+) -> None:
+    directory = _with_tensors(save("llama", tmp_path / "model"), change)
+    known = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps(known | config))
+    engine = GenerationConfig.model_validate({"max_prompt_tokens": 24, "max_new_tokens": 16})
+    with pytest.raises(UnsupportedModel, match=says):
+        load_torch_engine(directory, engine, stop_token_ids=[1])
+    with pytest.raises(UnsupportedModel, match=says):
+        load_causal_lm(str(directory))
+
+
+def test_tied_weights_are_not_missing_and_others_that_are_unknown_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    directory = save("llama", tmp_path / "model", tie_word_embeddings=True)
+    _with_tensors(directory, lambda held: held.update({"foreign.weight": torch.ones(7)}))
+    load_causal_lm(str(directory))
+    assert "foreign.weight" in caplog.text
+
+
+def test_a_tokenizer_that_is_none_is_refused_with_its_file(tmp_path: Path) -> None:
+    directory = save("llama", tmp_path / "model")
+    (directory / "tokenizer.json").write_text("{}")
+    (refusal,) = refusals(directory)
+    assert f"{directory}/tokenizer.json or another file of the tokenizer" in refusal
