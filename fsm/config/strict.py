@@ -31,6 +31,7 @@ _MOST_VALUES = 50_000
 """Of a document, each alias counted as the values that it stands for: a few lines of aliases may stand for billions."""
 _DEEPEST = 100
 """Levels of blocks."""
+_MERGE = "tag:yaml.org,2002:merge"
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")
 
 
@@ -38,6 +39,8 @@ class _Loader(yaml.SafeLoader):
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self._values = 0
+        self._flat: set[int] = set()
+        """The ids of mappings whose `<<` are unfolded. The document keeps its nodes alive."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         self._values += 1
@@ -67,18 +70,40 @@ class _Loader(yaml.SafeLoader):
                 None, None, f"{given} can't be read as {node.tag}: {error}"[:300], node.start_mark
             ) from None
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        if not isinstance(node, yaml.MappingNode):
-            return super().construct_mapping(node, deep=deep)
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Unfold `<<`, once a node. A mapping's own keys go over merged ones, and earlier merged ones over later."""
+        if id(node) in self._flat:
+            return
+        self._flat.add(id(node))
+        own = [pair for pair in node.value if pair[0].tag != _MERGE]
         seen: set[Any] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if not isinstance(key, Hashable):
-                raise yaml.constructor.ConstructorError(None, None, f"{key} can't be a key", key_node.start_mark)
+        for key_node, _ in own:
+            key = self._key(key_node)
             if key in seen:
                 raise yaml.constructor.ConstructorError(None, None, f"{key} is given twice", key_node.start_mark)
             seen.add(key)
-        return super().construct_mapping(node, deep=deep)
+        merged = []
+        for source in (each for key_node, value in node.value if key_node.tag == _MERGE for each in _sources(value)):
+            self.flatten_mapping(source)
+            for pair in source.value:
+                if (key := self._key(pair[0])) not in seen:
+                    seen.add(key)
+                    merged.append(pair)
+        node.value = [*merged, *own]
+
+    def _key(self, node: yaml.Node) -> Any:
+        key = self.construct_object(node, deep=True)
+        if not isinstance(key, Hashable):
+            raise yaml.constructor.ConstructorError(None, None, f"{key} can't be a key", node.start_mark)
+        return key
+
+
+def _sources(node: yaml.Node) -> list[yaml.MappingNode]:
+    """The mappings that `<<` names: one, or a list of them."""
+    given = node.value if isinstance(node, yaml.SequenceNode) else [node]
+    if not all(isinstance(each, yaml.MappingNode) for each in given):
+        raise yaml.constructor.ConstructorError(None, None, "<< takes a mapping or a list of them", node.start_mark)
+    return list(given)
 
 
 def _count(node: yaml.Node | None, known: dict[int, int], above: tuple[int, ...]) -> int:

@@ -21,6 +21,7 @@ from runtime.migrate.reading import TheirFile, read_given
 from runtime.migrate.rows import Fate
 from runtime.migrate.translate import Migration, Translated, translate
 from runtime.settings import REFUSED_ACROSS_BLOCKS, Settings
+from runtime.trace.show import printable_lines
 
 REFUSED = 3
 """The exit code if `evenstep check` refuses what was written."""
@@ -127,8 +128,11 @@ def _written(migration: Migration, framework: str, given: TheirFile, command: st
     lines += [f"- {_not_found(entry)}" for entry in given.not_found]
     lines += [f"- {finding.ours or finding.theirs}: {finding.note or _value(finding.given)}" for finding in decide]
     lines += [f"- {problem}" for problem in refused]
-    comment = "".join(f"# {' '.join(line.split())}\n" for line in lines)
-    return comment + yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
+    comment = "".join(f"# {printable_lines(' '.join(line.split()))}\n" for line in lines)
+    dumped: str = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
+    if dumped != f"{printable_lines(dumped)}\n":  # PyYAML escapes control characters, but not U+202E
+        dumped = yaml.safe_dump(document, sort_keys=False, width=100)
+    return comment + dumped
 
 
 def _show(console: Console, given: TheirFile, migration: Migration, refused: list[str]) -> None:
@@ -141,11 +145,11 @@ def _show(console: Console, given: TheirFile, migration: Migration, refused: lis
             table.add_section()
             table.add_row(Text(kind.value, style=_STYLES.get(kind, "bold")))
         for row in _defaults(found) if kind is Fate.DEFAULT else map(_cells, found):
-            table.add_row(*(Text(cell) for cell in row))
+            table.add_row(*(Text(printable_lines(cell)) for cell in row))
     for entry in given.not_found:
-        table.add_row("defaults", "", Text(_not_found(entry)))
+        table.add_row("defaults", "", Text(printable_lines(_not_found(entry))))
     for problem in refused:
-        table.add_row("", "", Text(f"`evenstep check` refuses it: {problem}"))
+        table.add_row("", "", Text(printable_lines(f"`evenstep check` refuses it: {problem}")))
     console.print(table)
     counts = Counter(dict.fromkeys(_ORDER, 0))
     for finding in migration.findings:

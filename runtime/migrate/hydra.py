@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from fsm.errors import ConfigError
+from runtime.migrate.files import document_in, text_of
 
 
 class _Entry(NamedTuple):
@@ -29,7 +30,7 @@ def needs_hydra(document: dict[str, Any]) -> bool:
 
 def composed(path: Path, omegaconf: Any) -> tuple[Any, list[str]]:
     """The document (DictConfig), and the entries whose file is not here. Raises ConfigError for a circle."""
-    config = omegaconf.OmegaConf.load(path)
+    config = omegaconf.OmegaConf.create(document_in(path))
     roots = [path.resolve().parent, *_search_path(config, path.resolve().parent)]
     not_found: list[str] = []
     whole = _compose(_Entry(path.resolve().stem, ""), roots, omegaconf, not_found, ())
@@ -45,8 +46,13 @@ def _compose(entry: _Entry, roots: list[Path], omegaconf: Any, not_found: list[s
         return create({})
     if entry in above:
         raise ConfigError(f"{file}: its defaults lead back to it")
-    own = omegaconf.OmegaConf.load(file)
-    defaults = own.pop("defaults", None) or []
+    document = document_in(file)
+    defaults = document.pop("defaults", None) or []
+    if not isinstance(defaults, list) or not all(isinstance(each, str | dict) for each in defaults):
+        raise ConfigError(
+            f"{file}: defaults is {defaults!r:.100}; allowed: a list of files and of groups with an option"
+        )
+    own = create(document)
     package = _package_of(file, entry.package)
     whole = create({})
     listed = [*defaults, *([] if "_self_" in defaults else ["_self_"])]
@@ -90,8 +96,7 @@ def _joined(package: str, given: str) -> str:
 
 def _package_of(file: Path, package: str) -> str:
     """The package that the file itself names in a comment, or the given one."""
-    with file.open(encoding="utf-8") as opened:
-        found = re.match(r"#\s*@package\s+(\S+)", opened.readline())
+    found = re.match(r"#\s*@package\s+(\S+)", text_of(file))
     return package if found is None else "" if found[1] == "_global_" else found[1]
 
 

@@ -9,7 +9,7 @@ import yaml
 
 from fsm.config.strict import load_yaml
 from fsm.errors import ConfigError
-from runtime.files import refuse_not_plain
+from runtime.migrate.files import document_in, text_of, with_text_keys
 from runtime.migrate.hydra import composed, needs_hydra
 from runtime.migrate.rows import Unresolved, put
 
@@ -38,13 +38,7 @@ def read_given(path: Path, overrides: Sequence[str]) -> TheirFile:
 
     Raises ConfigError.
     """
-    text = _text_of(path)
-    try:
-        document = load_yaml(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is neither YAML nor JSON: {error}") from None
-    if not isinstance(document, dict):
-        raise ConfigError(f"{path} holds a {type(document).__name__}; allowed: a mapping of keys")
+    document, text = document_in(path), text_of(path)
     changed = [_override(each) for each in overrides]
     if "defaults" not in document and not any(mark in f"{text}{overrides}" for mark in ("${", "???")):
         for key, value in changed:
@@ -60,25 +54,12 @@ def read_given(path: Path, overrides: Sequence[str]) -> TheirFile:
         raise ConfigError(f"{path} cannot be put together: {str(error) or type(error).__name__}") from None
 
 
-def _text_of(path: Path) -> str:
-    try:
-        refuse_not_plain(path)
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(
-            f"{path} is no text. TRL's training_args.bin is a pickle, which is not read: write the same with "
-            "`open('args.json', 'w').write(trainer.args.to_json_string())`"
-        ) from None
-
-
 def _override(text: str) -> tuple[str, Any]:
     key, equals, value = text.lstrip("+").partition("=")
     if not equals or not key:
         raise ConfigError(f"{text}: allowed is key=value, as in actor_rollout_ref.rollout.n=8")
     try:
-        return key, load_yaml(value)
+        return key, with_text_keys(load_yaml(value))
     except yaml.YAMLError:
         return key, value
 
@@ -89,8 +70,8 @@ def _omegaconf(path: Path) -> Any:
         omegaconf = importlib.import_module("omegaconf")
     except ImportError:
         raise ConfigError(
-            f"{path} has `defaults` or interpolation, which the package omegaconf resolves; install it: "
-            "pip install 'evenstep[migrate]'"
+            f"{path} has `defaults` or interpolation, which the package omegaconf resolves; install it in "
+            "your clone: pip install -c constraints.txt -e '.[migrate]'"
         ) from None
     for name, function in _RESOLVERS.items():
         omegaconf.OmegaConf.register_resolver(name, function, replace=True)
@@ -103,15 +84,17 @@ def _chained(path: Path, omegaconf: Any, above: tuple[Path, ...]) -> Any:
     if path in above:
         raise ConfigError(f"{path}: its defaults lead back to it: {' → '.join(str(each) for each in (*above, path))}")
     if not path.is_file():
-        raise ConfigError(f"{above[-1] if above else path}: defaults names {path}, which is not there")
-    config = omegaconf.OmegaConf.load(path)
-    if not isinstance(config, omegaconf.DictConfig):
-        raise ConfigError(f"{path}, which defaults names, holds no mapping of keys")
-    defaults = config.pop("defaults", [])
-    parents = [defaults] if isinstance(defaults, str) else list(defaults or [])
+        found = "is a directory: name a file in it" if path.is_dir() else "is not there"
+        raise ConfigError(f"{above[-1] if above else path}: defaults names {path}, which {found}")
+    document = document_in(path)
+    defaults = document.pop("defaults", None) or []
+    parents = [defaults] if isinstance(defaults, str) else defaults
+    if not isinstance(parents, list) or not all(isinstance(parent, str) for parent in parents):
+        raise ConfigError(f"{path}: defaults is {defaults!r:.100}; allowed: the path of a file, or a list of them")
+    config = omegaconf.OmegaConf.create(document)
     whole = omegaconf.OmegaConf.create({})
     for parent in parents:
-        whole = _over(whole, _chained(path.parent / str(parent), omegaconf, (*above, path)), omegaconf)
+        whole = _over(whole, _chained(path.parent / parent, omegaconf, (*above, path)), omegaconf)
     return _over(whole, config, omegaconf)
 
 

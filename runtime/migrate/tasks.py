@@ -100,6 +100,17 @@ def nemo_data(value: Any, theirs: Theirs) -> Converted:
     return Converted(Fate.DECIDE, task)
 
 
+def nemo_flat_data(value: Any, theirs: Theirs) -> Converted:
+    """NeMo-RL's training data where the block `data` itself names them."""
+    if value is None or theirs.get("data.train") is not None:
+        return Converted(Fate.DEFAULT, note="data.train names the data")
+    block = {key: theirs.get(f"data.{key}") for key in ("subset", "input_key", "output_key")}
+    given = {key: each for key, each in block.items() if each is not None}
+    path = theirs.get("data.train_data_path", theirs.get("data.data_path"))
+    split = theirs.get("data.train_split", theirs.get("data.split"))
+    return nemo_data({**given, "dataset_name": value, "data_path": path, "split": split}, theirs)
+
+
 def nemo_held_out(value: Any, _: Theirs) -> Converted:
     """NeMo-RL's held-out data."""
     block = value[0] if isinstance(value, list) and value else value
@@ -114,7 +125,7 @@ def nemo_held_out(value: Any, _: Theirs) -> Converted:
 
 def math_verifier(_value: Any, theirs: Theirs) -> Converted:
     """The verifier for mathematics, if there are data for it."""
-    if theirs.get("data.train") is None:
+    if theirs.get("data.train") is None and theirs.get("data.dataset_name") is None:
         return Converted(Fate.DECIDE, is_written=False, note=f"data.task.verifier: {MATH}, once data.task names data")
     return Converted(Fate.RENAMED, MATH)
 
@@ -192,6 +203,6 @@ def reward_function(value: Any, theirs: Theirs) -> Converted:
 
 
 CONVERSIONS = (
-    parquet, parquet_files, hub_data, nemo_data, nemo_held_out, math_verifier, reward_functions, correct_reward,
-    reward_weights, reward_function,
+    parquet, parquet_files, hub_data, nemo_data, nemo_flat_data, nemo_held_out, math_verifier, reward_functions,
+    correct_reward, reward_weights, reward_function,
 )  # fmt: skip

@@ -42,6 +42,19 @@ class Migration(NamedTuple):
     """In the order of the table."""
 
 
+_NO_TASK = Translated(
+    Fate.DECIDE,
+    "",
+    None,
+    "data.task",
+    {"name": "dataset"},
+    True,
+    "the file does not say what is trained on in a way that is known here: set data.task.path and data.task.columns "
+    "(docs/data_sets.md)",
+)
+"""Refused as it is, since it has no path: without a task, evenstep's default one would be trained."""
+
+
 def translate(given: Mapping[str, Any], table: KeyTable, folders: Sequence[Path] = ()) -> Migration:
     """Every key of `given` through its row. Values may be `Unresolved`; `folders` are those of `Theirs`."""
     assumed = {path: value for path, value in table.defaults.items() if not _has(given, path)}
@@ -69,6 +82,8 @@ def translate(given: Mapping[str, Any], table: KeyTable, folders: Sequence[Path]
         )
         for path, near in unknown.items()
     ]
+    if not any(finding.is_written and finding.ours == "data.task" for finding in findings):
+        findings.insert(0, _NO_TASK)
     for finding in findings:
         if finding.is_written and finding.ours is not None:
             put(document, finding.ours, copy.deepcopy(finding.value))
@@ -173,6 +188,8 @@ def _shown(theirs: Theirs, path: str) -> Any:
     """The value at a path, also where it is Unresolved."""
     value: Any = theirs.document
     for key in path.split("."):
+        if not isinstance(value, Mapping) or key not in value:
+            return None  # a key with a dot in its name
         value = value[key]
     return value
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from runtime.cli.app import app
@@ -65,6 +66,12 @@ def test_what_is_no_file_of_theirs_is_said(text: str, code: int, says: str, tmp_
     [
         ("nemo-rl", "grpo: 5\npolicy: 7\n", "grpo"),
         ("nemo-rl", "policy: {optimizer: [1], scheduler: {name: x}, max_total_sequence_length: [2]}\n", "policy"),
+        (
+            "nemo-rl",
+            "grpo: {num_prompts_per_step: 4, 5: 6, true: 8, a.b: 1}\npolicy: {model_name: 2026-01-01T00:00:00Z}\n",
+            "5",
+        ),
+        ("verl", "actor_rollout_ref: {model: {path: 5}}\n", "path"),
         ("trl", "max_completion_length: null\nnum_generations: 8\n", "max_completion_length"),
         ("trl", "per_device_train_batch_size: {a: 1}\n", "per_device_train_batch_size"),
         ("trl", "num_train_epochs: soon\nlr_scheduler_kwargs: 4\n", "num_train_epochs"),
@@ -85,7 +92,7 @@ def test_a_file_is_read_as_whose_one_says_it_is(tmp_path: Path) -> None:
     path = tmp_path / "x.yaml"
     path.write_text("grpo: {val_period: 7}\n", encoding="utf-8")
     code, written, _ = run(path, "--from", "nemo-rl")
-    assert code == 0
+    assert code == 3, "it names no data"
     assert "every_steps: 7" in written
 
 
@@ -95,3 +102,13 @@ def test_what_check_would_refuse_has_its_own_exit_code(tmp_path: Path) -> None:
     code, written, said = run(SUMS, "num_generations=1")
     assert "`evenstep check` refuses it: grpo.num_generations_per_prompt is 1" in said
     assert "# - grpo.num_generations_per_prompt is 1" in written
+
+
+def test_no_value_reaches_the_terminal_or_the_file_as_a_control_code(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text('grpo: {"k\\e[2J": 1}\npolicy: {model_name: "m\\e[31m\\u202e"}\n', encoding="utf-8")
+    code, written, shown = run(path, "--from", "nemo-rl")
+    assert code == 3
+    assert not {"\x1b", "\u202e"} & {*written, *shown}
+    assert r"m\x1b[31m\u202e" in shown
+    assert yaml.safe_load(written)["policy"]["model_name"] == "m\x1b[31m\u202e"

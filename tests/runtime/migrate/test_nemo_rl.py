@@ -185,3 +185,40 @@ def test_the_prompt_s_template_is_read_where_the_file_is_found(tmp_path: Path) -
     document = translate(given, table_of(Framework.NEMO_RL), [tmp_path]).document
     assert document["data"]["prompt_template"] == "Think.\n{prompt}\nAnswer:"
     assert yaml.safe_dump(document)
+
+
+FLAT = {"dataset_name": "OpenMathInstruct-2", "prompt_file": "cot.txt", "max_input_seq_length": 512}
+
+
+@pytest.mark.parametrize(
+    ("data", "task"),
+    [
+        (
+            FLAT,
+            {"path": "nvidia/OpenMathInstruct-2", "split": "train_1M",
+             "columns": {"prompt": "problem", "answer": "expected_answer"}},
+        ),
+        ({"dataset_name": "gsm8k"}, {"path": "gsm8k", "columns": {"prompt": "input", "answer": "output"}}),
+        (
+            {"dataset_name": "ResponseDataset", "train_data_path": "sums.jsonl", "input_key": "question"},
+            {"path": "sums.jsonl", "columns": {"prompt": "question", "answer": "output"}},
+        ),
+    ],
+)  # fmt: skip
+def test_data_that_the_block_itself_names_are_what_is_trained_on(data: dict[str, Any], task: dict[str, Any]) -> None:
+    given = {"grpo": {}, "policy": {}, "data": data, "env": {"math": {"num_workers": 8}}}
+    migration = translate(given, table_of(Framework.NEMO_RL))
+    found = {finding.theirs: finding for finding in migration.findings}
+    assert migration.document["data"]["task"] == {"name": "dataset", **task, "verifier": "runtime.tasks.verifiers:math"}
+    assert found["data.dataset_name"].kind is Fate.DECIDE
+    if "prompt_file" in data:
+        assert found["data.prompt_file"].ours == "data.prompt_template"
+
+
+def test_a_file_that_names_no_data_is_refused_until_it_does(tmp_path: Path) -> None:
+    given, written = tmp_path / "theirs.yaml", tmp_path / "run.yaml"
+    given.write_text("grpo: {num_prompts_per_step: 4}\npolicy: {}\ndata: {shuffle: true}\n")
+    result = CliRunner().invoke(app, ["migrate", str(given), "-o", str(written)])
+    assert result.exit_code == 3
+    assert "# - data.task: the file does not say what is trained on" in written.read_text()
+    assert any("data.task" in problem for problem in problems_of(yaml.safe_load(written.read_text())))

@@ -49,7 +49,12 @@ class TestChains:
         [
             ({"top": "defaults: other.yaml\n", "other": "defaults: top.yaml\n"}, "lead back to it"),
             ({"top": "defaults: gone.yaml\n"}, r"names .*gone\.yaml, which is not there"),
-            ({"top": "defaults: other.yaml\n", "other": "- 1\n"}, "holds no mapping"),
+            ({"top": "defaults: other.yaml\n", "other": "- 1\n"}, "holds a list"),
+            ({"top": "defaults: folder/inner/..\n", "folder/inner": ""}, "folder, which is a directory: name a file"),
+            ({"top": "defaults: 5\n"}, "defaults is 5; allowed: the path of a file, or a list"),
+            ({"top": "defaults: [1, other.yaml]\n"}, r"defaults is \[1, 'other.yaml'\]; allowed: a list of files and"),
+            ({"top": "defaults: other.yaml\n", "other": "a: &a {self: *a}\n"}, "a block holds itself"),
+            ({"top": "defaults: other.yaml\n", "other": f"a: {'9' * 5000}\n"}, "can't be read as .*int"),
             ({"top": "defaults: [self/again, _self_]\n", "self/again": "defaults: [/top]\n"}, "lead back to it"),
         ],
     )
@@ -63,7 +68,7 @@ class TestChains:
     ) -> None:
         write(tmp_path, top="defaults: base.yaml\n", plain="grpo: {n: 1}\n")
         monkeypatch.setitem(sys.modules, "omegaconf", None)
-        with pytest.raises(ConfigError, match=r"pip install 'evenstep\[migrate\]'"):
+        with pytest.raises(ConfigError, match=r"pip install -c constraints.txt -e '\.\[migrate\]'"):
             read_given(tmp_path / "top.yaml", ())
         assert read_given(tmp_path / "plain.yaml", ["grpo.n=2"]).document == {"grpo": {"n": 2}}
 
@@ -85,3 +90,27 @@ def test_what_is_no_configuration_is_refused_with_what_it_is(tmp_path: Path) -> 
     listed.write_text("a: 1\n", encoding="utf-8")
     with pytest.raises(ConfigError, match="allowed is key=value"):
         read_given(listed, ["a"])
+
+
+def test_an_encoding_other_than_utf_8_is_named_with_how_to_convert_it(tmp_path: Path) -> None:
+    file = tmp_path / "theirs.yaml"
+    for encoding, says in (("latin-1", r"byte 7 is 0xe9.*iconv -f LATIN1"), ("utf-16", "UTF-16.*iconv -f UTF-16")):
+        file.write_bytes("a: caf\u00e9\n".encode(encoding))
+        with pytest.raises(ConfigError, match=says):
+            read_given(file, ())
+
+
+def test_merged_keys_lie_below_a_block_s_own_however_deep_and_keys_that_are_no_texts_are_read_as_such(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "theirs.yaml"
+    file.write_text(
+        "a: &a {x: 1, y: 2}\ndeep: {b: &b {<<: *a, x: 3}}\nc: {<<: [*b, *a], z: 4}\nkeys: {5: 6, true: 8, null: 9}\n"
+    )
+    document = read_given(file, ()).document
+    assert document["deep"] == {"b": {"x": 3, "y": 2}}
+    assert document["c"] == {"x": 3, "y": 2, "z": 4}
+    assert document["keys"] == {"5": 6, "true": 8, "null": 9}
+    file.write_text("a: &a {x: 1}\nb: {<<: *a, y: 1, y: 2}\n")
+    with pytest.raises(ConfigError, match="y is given twice"):
+        read_given(file, ())

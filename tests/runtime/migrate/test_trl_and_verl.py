@@ -47,6 +47,8 @@ def test_the_json_that_a_trainer_writes_is_read_with_all_its_keys(tmp_path: Path
     file.write_text(json.dumps(given, indent=2), encoding="utf-8")
     document, found = translated(Framework.TRL, read_given(file, ()).document)
     assert [name for name, finding in found.items() if "not a key that is known" in finding.note] == []
+    assert "data.task.path is missing" in problems_of(document)[0], "a script names the data"
+    document["data"]["task"]["path"] = "sums.jsonl"
     assert "the tiny model has policy.tiny.max_positions" in problems_of(document)[0], "it names no model"
     assert problems_of({**document, "policy": {**document["policy"], "model_name": "some/model"}}) == []
     assert document["checkpointing"]["every_steps"] == 10
