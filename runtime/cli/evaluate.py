@@ -19,13 +19,18 @@ from fsm.errors import ConfigError
 from runtime.cli.common import WRONG_USE, OutputRefused, require_writable, write_whole
 from runtime.launch.examinee import Examinee, find_examinee, load_evaluation
 from runtime.settings import Settings
+from runtime.tasks.config import RowsTaskConfig
 from runtime.trace.notes import EXIT_CODES
+from runtime.trace.show import printable_lines
 from runtime.wording import counted
 
 if TYPE_CHECKING:
     from runtime.evaluation.sets import EvaluationSet
+    from runtime.generation.engine import PolicyNotFinite
     from runtime.launch.evaluation import Measured, SetProgress, Watch
 
+_LOW_TEMPERATURE = 1e-3
+"""Below it, logits that are divided by the temperature may exceed the numbers of bfloat16 or float32."""
 SAY_EVERY_S = 10.0
 """Without a terminal, a line about progress comes so often."""
 
@@ -61,7 +66,10 @@ def eval_command(
         bool, typer.Option("--json", help="Print everything as JSON, every prompt and completion included.")
     ] = False,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Write that JSON to this file as well.", metavar="FILE")
+        Path | None,
+        typer.Option(
+            "-o", "--output", help="Write that JSON to this file as well, over an earlier one.", metavar="FILE"
+        ),
     ] = None,
 ) -> None:
     """Measure a model on prompts that it is not trained on.
@@ -89,7 +97,10 @@ def eval_command(
         if output is not None:
             require_writable(output)
         examinee = find_examinee(model, step)
-        settings = load_evaluation(_config_of(examinee, config), overrides or ())
+        read = _config_of(examinee, config)
+        settings = load_evaluation(read, overrides or ())
+        if output is not None:
+            _refuse_input(output, read, settings, Path(examinee.model_name))
         sets = _chosen(settings, only or ())
         with interrupts_by_signals(), _progress(shown, sets) as watch:
             measured = _measure(settings, examinee, sets, shown, watch)
@@ -97,7 +108,7 @@ def eval_command(
         if output is not None:
             write_whole(output, lambda file: json.dump(everything, file, indent=1), encoding="utf-8")
     except (ConfigError, OutputRefused) as error:
-        typer.echo(f"evenstep eval: {error}", err=True)
+        typer.echo(f"evenstep eval: {printable_lines(str(error))}", err=True)
         raise typer.Exit(WRONG_USE) from None
     except KeyboardInterrupt:
         typer.echo("evenstep eval: interrupted; nothing is written", err=True)
@@ -118,6 +129,18 @@ def _config_of(examinee: Examinee, given: Path | None) -> Path:
             "name a YAML file after it, with data, generation and validation (docs/evaluation.md)"
         )
     return examinee.config
+
+
+def _refuse_input(output: Path, config: Path, settings: Settings, model: Path) -> None:
+    """Raise OutputRefused for a file that is measured, or that says what to measure."""
+    datas = [settings.data, *(each.data for each in settings.sets)]
+    paths = [data.task.path for data in datas if isinstance(data.task, RowsTaskConfig)]
+    listed = [path for given in paths for path in ([given] if isinstance(given, str | Path) else given)]
+    read = [config, *(Path(path) for path in listed)]
+    if output.exists() and (
+        any(same.resolve() == output.resolve() for same in read) or output.resolve().parent == model.resolve()
+    ):
+        raise OutputRefused(f"-o {output} is a file that is read: name another one")
 
 
 def _chosen(settings: Settings, only: Sequence[str]) -> "list[EvaluationSet]":
@@ -141,14 +164,26 @@ def _measure(
     from runtime.launch.evaluation import measure
 
     def tell(text: str) -> None:
-        shown.print(Text(text), soft_wrap=True)
+        shown.print(Text(printable_lines(text)), soft_wrap=True)
 
     tell(f"measuring {examinee.says}")
     try:
         return measure(settings, examinee, sets, tell, watch)
     except PolicyNotFinite as error:
-        typer.echo(f"evenstep eval: {error}", err=True)
+        typer.echo(f"evenstep eval: {_without_numbers(error, sets)}", err=True)
         raise typer.Exit(EXIT_CODES["failed"]) from None
+
+
+def _without_numbers(error: "PolicyNotFinite", sets: "Sequence[EvaluationSet]") -> str:
+    """What a model that gives no numbers means in an evaluation, where no step has been trained."""
+    given = str(error).partition(";")[0]
+    low = min((each.sampling.temperature for each in sets if each.sampling.temperature > 0), default=1.0)
+    if low < _LOW_TEMPERATURE:
+        return f"{given}: they are divided by a temperature of {low:.3g}; set validation.temperature to 0 for greedy"
+    return (
+        f"{given}: the weights of the model are to blame, or generation.engine.precision; measure an earlier "
+        "checkpoint (--step), or take the model from its source again"
+    )
 
 
 @contextmanager

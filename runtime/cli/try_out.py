@@ -13,6 +13,7 @@ from fsm.errors import ConfigError
 from runtime.cli.common import UNREADABLE, WRONG_USE
 from runtime.settings import load_settings
 from runtime.trace.notes import EXIT_CODES
+from runtime.trace.show import printable_lines
 from runtime.wording import counted
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def try_command(
         with interrupts_by_signals(), open_progress(Console(stderr=True), None) as listener:
             tried = try_out(settings, prompts, listener)
     except ConfigError as error:
-        typer.echo(f"evenstep try: {error}", err=True)
+        typer.echo(f"evenstep try: {printable_lines(str(error))}", err=True)
         raise typer.Exit(WRONG_USE) from None
     except KeyboardInterrupt:
         typer.echo("evenstep try: interrupted", err=True)
@@ -70,7 +71,7 @@ def try_command(
         for line in _printed(prompt):
             console.print(line, soft_wrap=True)
     for sentence in _summed_up(tried):
-        console.print(Text(sentence), soft_wrap=True)
+        console.print(Text(printable_lines(sentence)), soft_wrap=True)
     if any(isinstance(said.rated, str) for prompt in tried for said in prompt.completions):
         raise typer.Exit(UNREADABLE)
 

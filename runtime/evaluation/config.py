@@ -7,6 +7,7 @@ from typing import Any, Self
 from pydantic import Field, ValidationError, model_validator
 
 from fsm.config.strict import Strict
+from runtime.generation.config import TOP_K_MAX
 from runtime.tasks.base import TaskError
 from runtime.tasks.config import DataConfig, DatasetTaskConfig, JsonlTaskConfig, RowsTaskConfig
 from runtime.tasks.overlap import same_rows, training_source
@@ -43,7 +44,10 @@ class EvaluationSetConfig(Strict):
         default=None, gt=0, le=1, description="Sample among the fewest likeliest tokens that reach this probability."
     )
     top_k: int | None = Field(
-        default=None, ge=0, description="Sample among this many of the likeliest tokens; 0: all of them."
+        default=None,
+        ge=0,
+        le=TOP_K_MAX,
+        description="Sample among this many of the likeliest tokens; 0: all of them.",
     )
     max_new_tokens: int | None = Field(default=None, ge=1, description="Longest completion of a turn, in tokens.")
     max_prompt_tokens: int | None = Field(
@@ -73,6 +77,7 @@ class ValidationConfig(Strict):
     top_k: int | None = Field(
         default=None,
         ge=0,
+        le=TOP_K_MAX,
         description="Sample among this many of the likeliest tokens; null: as in generation; 0: all of them.",
     )
     max_new_tokens: int | None = Field(

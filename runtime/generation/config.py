@@ -7,6 +7,9 @@ from pydantic import Field
 
 from fsm.config.strict import Strict
 
+TOP_K_MAX = 2**31 - 1
+"""Engines hold `top_k` in 32 or 64 bits."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
@@ -87,7 +90,7 @@ class GenerationConfig(Strict):
         default=1.0, gt=0, le=1, description="Sample among the fewest likeliest tokens that reach this probability."
     )
     top_k: int | None = Field(
-        default=None, ge=1, description="Sample among this many of the likeliest tokens; null: all."
+        default=None, ge=1, le=TOP_K_MAX, description="Sample among this many of the likeliest tokens; null: all."
     )
     max_new_tokens: int = Field(default=16, ge=1, description="Longest completion of a turn, in tokens.")
     max_prompt_tokens: int = Field(

@@ -14,6 +14,7 @@ from runtime.control.messages import Listener, Message, Notice, Progress, StepDo
 from runtime.evaluation.config import DEFAULT_SET
 from runtime.explain.live import Standing, live_view, number
 from runtime.files import Json
+from runtime.trace.show import printable_lines
 from runtime.wording import counted
 
 PROGRESS_S = 10.0
@@ -104,4 +105,4 @@ def _print(console: Console, message: Message, max_steps: int | None) -> None:
                 Text(f"held-out accuracy{of_set} {accuracy:.3f} after {counted(step, 'step')}"), soft_wrap=True
             )
         case Notice(text):
-            console.print(Text(text), soft_wrap=True)
+            console.print(Text(printable_lines(text)), soft_wrap=True)

@@ -110,6 +110,7 @@ def test_a_file_that_is_renamed_while_it_is_measured_costs_no_figure(
         ),
         (["--set", "validation.sets.a.data.task={name: jsonl, path: none.jsonl}"], r"validation\.sets\.a: none\.jsonl"),
         (["-o", "/nowhere/figures.json"], r"/nowhere/figures.json can't be written"),
+        (["--set", "validation.sets.a.top_k=1" + 30 * "0"], r"validation\.sets\.a\.top_k.* 2147483647"),
     ],
 )
 def test_wrong_use_is_told_with_what_to_set(model: Path, config: Path, changes: list[str], says: str) -> None:
@@ -118,6 +119,23 @@ def test_wrong_use_is_told_with_what_to_set(model: Path, config: Path, changes: 
     result = evaluate(model, config, *changes)
     assert result.exit_code == 2, result.output
     assert re.search(says, result.stderr.replace("\n", " ")), result.stderr
+
+
+def test_no_file_that_is_read_is_written_over(model: Path, config: Path) -> None:
+    held = model / "config.json"
+    before = held.read_bytes()
+    for file in (config, held):
+        result = evaluate(model, config, "-o", file)
+        assert result.exit_code == 2
+        assert f"-o {file} is a file that is read: name another one" in result.stderr
+    assert (config.read_text(encoding="utf-8"), held.read_bytes()) == (DATA, before)
+
+
+def test_logits_that_a_temperature_makes_infinite_are_blamed_on_it(model: Path, config: Path) -> None:
+    result = evaluate(model, config, "--set", "validation.temperature=1e-320")
+    assert result.exit_code == 1
+    assert "divided by a temperature of 1e-320; set validation.temperature to 0 for greedy" in result.stderr
+    assert "learning rate" not in result.stderr
 
 
 def test_a_model_of_no_run_needs_a_configuration_and_a_folder_must_be_a_model_or_a_run(

@@ -34,3 +34,9 @@ def test_a_log_gets_few_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown(terminal=False, after="starting Ray") == "starting Ray\n"
     monkeypatch.setattr(progress, "PROGRESS_S", -1.0)
     assert "reading big.jsonl: 4,000,000 of 10,000,000\n" in shown(terminal=False, after="starting Ray")
+
+
+def test_a_notice_holds_no_control_code_of_a_users_text() -> None:
+    says = "the chat template refuses: \x1b[31mred\u202e"
+    for terminal in (False, True):
+        assert r"refuses: \x1b[31mred\u202e" in shown(terminal=terminal, after=says)
