@@ -1,6 +1,6 @@
 """Write examples/chat_sums.parquet, the data of chat_sums.yaml: sums as lists of chat messages.
 
-pip install 'evenstep[data]'
+pip install -c constraints.txt -e '.[data]'
 python examples/chat_sums.py
 """
 

@@ -42,5 +42,7 @@ def _math_verify() -> Any:
     try:
         import math_verify
     except ImportError as error:
-        raise ImportError(f"{error}; the verifier needs the package: pip install 'evenstep[math]'") from error
+        raise ImportError(
+            f"{error}; the verifier needs the package; in your clone: pip install -c constraints.txt -e '.[math]'"
+        ) from error
     return math_verify

@@ -74,7 +74,8 @@ def open_hugging_face(source: RowSource) -> HuggingFaceRows:
     """Open it; the first time this converts or downloads. Raises TaskError."""
     if find_spec("datasets") is None:
         raise TaskError(
-            f"{source.name}: reading it needs the package datasets; install it: pip install 'evenstep[data]'"
+            f"{source.name}: reading it needs the package datasets; install it in your clone: "
+            "pip install -c constraints.txt -e '.[data]'"
         )
     import datasets
 

@@ -9,7 +9,8 @@ class TransferQueueMissing(RuntimeError):
     def __init__(self) -> None:
         super().__init__(
             "data_plane.name is transfer_queue, and TransferQueue is not installed in this environment; "
-            "pip install 'evenstep[train,transfer-queue]', or set data_plane.name: object_store"
+            "in your clone: pip install -c constraints.txt -e '.[train,transfer-queue]'; or set data_plane.name: "
+            "object_store"
         )
 
 

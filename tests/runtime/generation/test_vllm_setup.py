@@ -66,7 +66,7 @@ def test_a_request_that_the_mode_gets_wrong_is_refused() -> None:
 
 def test_where_vllm_is_missing_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vllm_setup, "find_spec", lambda name: None)
-    with pytest.raises(VllmMissing, match=r"pip install 'evenstep\[train,vllm\]'.*scripts/setup_vllm_cpu.sh"):
+    with pytest.raises(VllmMissing, match=r"-e '\.\[train,vllm\]'.*scripts/setup_vllm_cpu.sh"):
         VllmEngine(Path("nowhere"), vllm_config(), stop_token_ids=[1])
 
 

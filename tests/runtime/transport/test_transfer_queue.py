@@ -21,7 +21,7 @@ from runtime.transport.data_plane import DataPlane, open_data_plane
 from runtime.transport.transfer_queue import installed
 
 needs_the_package = pytest.mark.skipif(
-    find_spec("transfer_queue") is None, reason="TransferQueue is not installed: pip install 'evenstep[transfer-queue]'"
+    find_spec("transfer_queue") is None, reason="TransferQueue is not installed: pip install -e '.[transfer-queue]'"
 )
 NAMES = Names("queue-test", "evenstep")
 
@@ -29,7 +29,7 @@ NAMES = Names("queue-test", "evenstep")
 def test_a_run_without_the_package_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(installed, "find_spec", lambda name: None)
     settings = load_settings(None, ["data_plane.name=transfer_queue"])
-    with pytest.raises(ConfigError, match=r"pip install 'evenstep\[train,transfer-queue\]', or set data_plane\.name"):
+    with pytest.raises(ConfigError, match=r"-e '\.\[train,transfer-queue\]'; or set data_plane\.name"):
         check_run(settings, tmp_path, resume=False)
 
 
