@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Make a virtual environment in which vLLM runs on a CPU: scripts/setup_vllm_cpu.sh [DIRECTORY], default .venv-vllm.
 # 2.7 GB; 8 minutes on two cores, most of it downloads. On GPUs none of this is needed:
-# pip install -c constraints-vllm.txt -e '.[train,vllm]'.
+# pip install -e '.[train,vllm]'.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 directory=${1:-.venv-vllm}

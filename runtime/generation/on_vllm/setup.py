@@ -32,7 +32,7 @@ class VllmMissing(RuntimeError):
     def __init__(self) -> None:
         super().__init__(
             "generation.engine.name is vllm, and vLLM is not installed in this environment; for GPUs, in your "
-            "clone on every node: pip install -c constraints-vllm.txt -e '.[train,vllm]'; "
+            "clone on every node: pip install -e '.[train,vllm]'; "
             "for a CPU: scripts/setup_vllm_cpu.sh makes .venv-vllm, which has it"
         )
 
