@@ -16,8 +16,8 @@ from runtime.explain.live import NotReachable
 from runtime.files import aside_of, replacing
 from runtime.samples.file import SamplesUnreadable
 from runtime.trace.choose import head_of
-from runtime.trace.files import TraceUnreadable
-from runtime.trace.reader import TraceFile
+from runtime.trace.files import TraceUnreadable, first_step_of, older_traces
+from runtime.trace.reader import TraceFile, open_trace
 from runtime.trace.select import NotInTrace
 from runtime.trace.show import printable_lines
 
@@ -32,6 +32,32 @@ WriteOption = Annotated[
     list[Path] | None,
     typer.Option("--write", help="Refresh the generated parts of this document in place. Repeatable.", metavar="FILE"),
 ]
+
+
+def tell_older_traces(command: str, given: Path, opened: TraceFile, step: int | None = None) -> None:
+    """Say on stderr which older traces a run's directory has, and which of them has the step that is asked for."""
+    older = older_traces(opened.path) if given.is_dir() else []
+    if not older:
+        return
+    begins = first_step_of(opened.header)
+    wanted, option = older[-1], ""
+    if step is not None and step < begins:
+        wanted = next((each for each in reversed(older) if _reaches_back_to(each, step)), older[0])
+        option = f" --step {step}"
+    line = (
+        f"evenstep {command}: {opened.path.name} is the newest trace of a run that was resumed, and begins at step "
+        f"{begins}; {'older ones are' if len(older) > 1 else 'an older one is'} "
+        f"{', '.join(each.name for each in older)}; to read it: evenstep {command} {wanted}{option}"
+    )
+    typer.echo(printable_lines(line), err=True)
+
+
+def _reaches_back_to(trace: Path, step: int) -> bool:
+    """Whether a trace begins at this step or before it."""
+    try:
+        return first_step_of(open_trace(trace).header) <= step
+    except TraceUnreadable:
+        return False
 
 
 class WrongUse(Exception):

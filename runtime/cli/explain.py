@@ -13,11 +13,13 @@ import typer
 from rich.console import Console
 
 from runtime.cli.common import WrongUse, errors_as_exit_codes
-from runtime.explain.explanation import EXIT, Explanation, explain
-from runtime.explain.live import live_lines, standing_of, trace_of
+from runtime.explain.explanation import EXIT, NEVER_BEGAN, START_AGAIN, Explanation, explain
+from runtime.explain.live import NotReachable, live_lines, standing_of, trace_of
 from runtime.explain.printed import printed
 from runtime.explain.situation import is_open
+from runtime.output.directory import MARK, is_left
 from runtime.settings import ClusterConfig
+from runtime.trace.files import has_trace
 from runtime.trace.reader import TraceFile, open_trace
 from runtime.trace.records import printable_json
 from specs.checker.closing import outlook
@@ -74,6 +76,9 @@ def explain_command(
 
 def _trace(file: Path | None, run: str | None, address: str, namespace: str, opened: ExitStack) -> TraceFile:
     if file is not None and run is None:
+        if (file / MARK).is_file() and not has_trace(file):
+            starts = "the run has not begun: its actors are being started; ask again"
+            raise NotReachable(f"{NEVER_BEGAN}: {START_AGAIN}" if is_left(file) else starts)
         return open_trace(file)
     if run is None or file is not None:
         raise WrongUse("give either the FILE of a trace or --run NAME")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from runtime.cli.common import TraceArgument, errors_as_exit_codes, showing_progress, write_whole
+from runtime.cli.common import TraceArgument, errors_as_exit_codes, showing_progress, tell_older_traces, write_whole
 from runtime.report.collect import collect
 from runtime.report.page import page_of, verdict_of
 from runtime.report.samples import samples_beside
@@ -31,6 +31,7 @@ def report_command(
     """
     with errors_as_exit_codes("report"):
         trace = open_trace(file)
+        tell_older_traces("report", file, trace)
         with showing_progress(trace) as reached:
             page = page_of(collect(trace, reached), verdict_of(trace, outlook), samples_beside(trace.path))
         write_whole(output, lambda opened: opened.write(page))

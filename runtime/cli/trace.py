@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from runtime.cli.common import TraceArgument, WrongUse, errors_as_exit_codes
+from runtime.cli.common import TraceArgument, WrongUse, errors_as_exit_codes, tell_older_traces
 from runtime.trace.kinds import BY_NAME
 from runtime.trace.reader import TraceFile, follow, open_trace
 from runtime.trace.records import Record, as_json, printable_json
@@ -64,6 +64,7 @@ def trace(
     try:
         with errors_as_exit_codes("trace"):
             opened = open_trace(file)
+            tell_older_traces("trace", file, opened, step)
             _require_known("machine", machine, list(MACHINES))
             _require_known("kind", kind, [*sorted(BY_NAME), SNAPSHOT])
             question = Question(step, group, prompt, machine, _seconds(opened, since), kind)

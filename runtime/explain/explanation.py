@@ -14,6 +14,7 @@ from runtime.explain.finding import Finding, RunVerdict, seconds
 from runtime.explain.losses import DataFailures, failures_of
 from runtime.explain.situation import Look, Situation, situation_at
 from runtime.explain.waits import stalled, starved, waiting
+from runtime.output.directory import is_left
 from runtime.trace.notes import EXIT_CODES
 from runtime.trace.reader import TraceFile
 from runtime.wording import counted
@@ -31,6 +32,10 @@ EXIT = {
 
 TROUBLE = frozenset({RunVerdict.DEADLOCKED, RunVerdict.LIVELOCKED, RunVerdict.STALLED, RunVerdict.STARVED})
 """Verdicts that a run's outcome does not make irrelevant: they explain it."""
+
+
+NEVER_BEGAN = "the run ended before it had begun, and no process runs in its directory: nothing was trained"
+START_AGAIN = "read the last lines of its output; the same command starts it again"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +96,8 @@ def _find(situation: Situation) -> Finding:
     if situation.ended is not None:
         return over(situation, _ended_by(situation), _trouble(situation))
     if not situation.begun:
+        if is_left(situation.trace.path.parent):
+            return Finding(RunVerdict.FAILED, (NEVER_BEGAN,), START_AGAIN)
         said = "the run has not begun: its actors are being started"
         return Finding(RunVerdict.HEALTHY, (said,), "nothing yet; ask again once it has begun")
     return _going_on(situation)

@@ -162,6 +162,22 @@ def _lock(mark: IO[bytes]) -> bool:
     return True
 
 
+def is_left(output: Path) -> bool:
+    """Whether no process runs in a run's directory any more. False where that can't be told, as without its files."""
+    there = [path for path in (output / MARK, output / RUN) if path.is_file()]
+    return bool(there) and not any(map(_is_locked, there))
+
+
+def _is_locked(path: Path) -> bool:
+    """Whether a process has locked a file, or may have: on a file system without locks."""
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    return False
+
+
 def _listed(names: list[str]) -> str:
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return f"{', '.join(names[:3])}{more}"

@@ -156,6 +156,12 @@ def core_config(config: Mapping[str, Any]) -> RunConfig:
     )
 
 
+def first_step_of(header: Json) -> int:
+    """The step that was open when a trace began: that of the checkpoint that its process resumed from."""
+    with _damaged("snapshot"):
+        return 0 if header["snapshot"] is None else int(header["snapshot"]["state"]["trainer"][1])
+
+
 _COMPRESSION_LEVEL = 9
 _TRACE_NAME = re.compile(r"(trace(?:-(\d+))?\.jsonl)(?:\.\d+(?:\.gz)?)?")
 """A trace or a rotated part; a process may die after a rotation, with no `trace.jsonl`."""
@@ -178,6 +184,18 @@ def next_incarnation(directory: Path, resumed: int) -> int:
     An earlier process that resumed the same checkpoint may have left only its trace.
     """
     return 1 + max([resumed, *(incarnation for incarnation, _ in _traces_of(directory))])
+
+
+def has_trace(directory: Path) -> bool:
+    """Whether a directory has a trace."""
+    return bool(_traces_of(directory))
+
+
+def older_traces(path: Path) -> list[Path]:
+    """The traces of the same run that are older than this one, oldest first."""
+    found = sorted(set(_traces_of(path.parent)))
+    names = [name for _, name in found]
+    return [path.with_name(name) for name in names[: names.index(path.name)]] if path.name in names else []
 
 
 def find_trace(path: Path) -> Path:

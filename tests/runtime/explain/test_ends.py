@@ -1,5 +1,6 @@
 """W3: one outcome, told alike by explain, replay, the report, the trace and whoever asks where the run stands."""
 
+import fcntl
 import json
 import time
 from pathlib import Path
@@ -9,6 +10,7 @@ from typer.testing import CliRunner
 
 from fsm.core import Core
 from fsm.events import FailureKind
+from fsm.snapshot import snapshot
 from runtime.checkpoints.checkpoint import FORMAT, MANIFEST
 from runtime.cli.app import app
 from runtime.control.run_recorder import RunRecorder
@@ -18,10 +20,12 @@ from runtime.metrics.accumulator import StepMeter
 from runtime.report.collect import collect
 from runtime.report.happenings import KINDS
 from runtime.report.page import verdict_of
+from runtime.trace.files import make_header
 from runtime.trace.notes import EXIT_CODES, RunEnded, Status
 from runtime.trace.reader import open_trace
 from runtime.trace.records import NoteRecord
 from runtime.trace.replay import replay
+from runtime.trace.writer import Trace, TraceConfig
 from specs.checker.closing import outlook
 from tests.runtime.explain.helpers import Recorded, config_of, explained_run, recorded, recording
 
@@ -191,3 +195,49 @@ def test_a_checkpoint_without_all_its_files_is_no_promise(tmp_path: Path) -> Non
     (folder / "checkpoint-000002-step-00000002" / MANIFEST).unlink()
     path = ended_run(tmp_path, "interrupted")
     assert f"--resume continues from {folder / 'checkpoint-000001-step-00000001'}" in told("explain", str(path))[1]
+
+
+def test_a_run_that_died_before_it_had_begun_has_failed_with_or_without_a_trace(tmp_path: Path) -> None:
+    mark = tmp_path / "not-begun"
+    mark.write_text("")
+    with mark.open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        code, says = told("explain", str(tmp_path))
+        assert (code, "its actors are being started; ask again" in says) == (1, True)
+    code, says = told("explain", str(tmp_path))
+    assert (code, "the run ended before it had begun" in says) == (1, True)
+    with recording(tmp_path / "trace.jsonl", config_of("in_order", 2)):
+        pass
+    live = tmp_path / "trace.jsonl"
+    live.write_bytes(live.read_bytes().splitlines(keepends=True)[0])
+    with mark.open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        code, says = told("explain", str(tmp_path))
+        assert (code, says.startswith("healthy")) == (0, True)
+    code, says = told("explain", str(tmp_path))
+    assert code == 1
+    assert says.startswith("failed")
+    assert "no process runs in its directory: nothing was trained" in says
+    assert "the same command starts it again" in says
+
+
+@pytest.mark.parametrize("arguments", [("report",), ("trace",), ("trace", "--step", "0")])
+def test_older_traces_of_a_resumed_run_are_named_with_the_command_that_reads_them(
+    arguments: tuple[str, ...], tmp_path: Path
+) -> None:
+    config = config_of("in_order", 2)
+    with recording(tmp_path / "trace.jsonl", config) as run:
+        run.commit(0, 1)
+        run.close()
+        saved = snapshot(run.cores[-1])
+    header = make_header(config, num_prompts=64, seeds={}, snapshot=saved, incarnation=1)
+    with Trace(tmp_path / "trace-1.jsonl", header, TraceConfig()):
+        pass
+    command, *options = arguments
+    page = ["-o", str(tmp_path / "page.html")] if command == "report" else []
+    code, says = told(command, str(tmp_path), *options, *page)
+    assert code == (2 if options else 0), says
+    [line] = [line for line in says.splitlines() if "an older one is trace.jsonl" in line]
+    assert "begins at step 1;" in line
+    assert line.endswith(" ".join([f"evenstep {command} {tmp_path / 'trace.jsonl'}", *options]))
+    assert "older one" not in told(command, str(tmp_path / "trace-1.jsonl"), *options, *page)[1]
