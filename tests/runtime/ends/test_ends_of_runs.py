@@ -114,7 +114,7 @@ def test_a_run_that_is_interrupted_in_every_phase_goes_on_each_time_and_complete
         ended = train(output, interrupt, *resume, grpo__max_num_steps=2000, **overrides)
         is_gone(ended, 130, "interrupted")
         if resume:
-            assert re.search(rf"resuming from .*, after {steps} steps", ended.text), (phase, ended.text)
+            assert re.search(rf"resuming from .*, after {steps} steps?", ended.text), (phase, ended.text)
         assert steps_of(ended) >= steps
         steps = steps_of(ended)
         kept_everything(ended, output, steps)
@@ -310,7 +310,7 @@ def test_a_run_that_a_budget_stops_tells_the_budget_first_and_keeps_its_last_wei
         async_rl__rollout_failure__min_step_batch_fraction=0.25,
     )
     is_gone_after_its_end(ended, 0, "completed")
-    assert re.search(rf"resuming from .*, after {steps} steps", ended.text)
+    assert re.search(rf"resuming from .*, after {steps} steps?", ended.text)
     assert steps_of(ended) == steps + 2
 
 

@@ -154,7 +154,7 @@ def test_an_environment_that_misbehaves_costs_the_groups_that_it_fails(model: Pa
         if event.kind is FailureKind.INFRA:
             assert "another rollout" in event.error
     notices = [message.text for message in told if isinstance(message, Notice)]
-    (missing,) = [text for text in notices if "held-out rollouts have no verdict after step 0" in text]
+    (missing,) = [text for text in notices if "held-out rollouts have no verdict after 0 steps" in text]
     assert "environment 'wild_environments:Sometimes', item" in missing
     until_s = time.monotonic() + 60
     while left() and time.monotonic() < until_s:

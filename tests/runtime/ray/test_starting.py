@@ -49,7 +49,7 @@ def test_a_verifier_that_fails_in_validation_is_told_and_counts_as_wrong(
     told: list[Message] = []
     outcome = run(jsonl(tmp_path, verifier), model, tmp_path, told.append)
     assert outcome.accuracy_before == 0.0
-    notice = next(n.text for n in told if isinstance(n, Notice) and "have no verdict after step 0" in n.text)
+    notice = next(n.text for n in told if isinstance(n, Notice) and "have no verdict after 0 steps" in n.text)
     assert re.search(rf"1 of 1 held-out .*held_out\.jsonl:1: verifier '{verifier}' {says}", notice)
     assert "of the prompt 'cab>' with the answer 'ba'" in notice
 

@@ -108,7 +108,7 @@ def test_a_verifier_that_misbehaves_in_every_way_costs_the_groups_that_it_fails(
     assert all("verifier 'wild_verifiers:places' " in failure.error for failure in failures)
     notices = [message.text for message in told if isinstance(message, Notice)]
     assert any(
-        "held-out rollouts have no verdict after step 0, and count as wrong; one of them: " in n for n in notices
+        "held-out rollouts have no verdict after 0 steps, and count as wrong; one of them: " in n for n in notices
     )
     assert sum("prints: 'xxx" in notice for notice in notices) <= 1
     wait_until_none_is_left()
@@ -140,7 +140,7 @@ def test_a_verifier_that_hangs_in_the_first_validation_costs_the_accuracy_of_tha
     assert len(outcome.closed) == 2
     assert (outcome.accuracy_before, outcome.accuracy_after) == (0.0, 0.0)
     notices = [message.text for message in told if isinstance(message, Notice)]
-    hung = [notice for notice in notices if "16 of 16 held-out rollouts have no verdict after step 0" in notice]
+    hung = [notice for notice in notices if "16 of 16 held-out rollouts have no verdict after 0 steps" in notice]
     assert len(hung) == 1
     assert f"{held_out}:" in hung[0]
     assert "gave no verdict within data.task.verdict_timeout_s = 4 s" in hung[0]
