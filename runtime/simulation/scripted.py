@@ -193,18 +193,12 @@ class PumpedWorld(World):
         self._settle()
 
     def late(self, prompt: int) -> None:
-        self._alive()
-        roster = self.core.book.roster
-        group = roster.in_flight.get(prompt)
-        runs = self.core.book.attempt(group) if group is not None and roster.runs(group) else None
-        over = [attempt for attempt in self.attempts.get(prompt, []) if attempt != runs]
-        if not over:
-            raise WorldMistake(f"no attempt of prompt {prompt} is over, so none can answer late")
+        over = self.last_over(prompt)
         before = self.snapshot()
-        self._fleet.tell(self._fleet.finished(over[-1], False))
+        self._fleet.tell(self._fleet.finished(over, False))
         self._settle()
         if self.snapshot() != before:
-            raise WorldMistake(f"the late answer of prompt {prompt}, {over[-1]}, has changed something")
+            raise WorldMistake(f"the late answer of prompt {prompt}, {over}, has changed something")
 
     def checkpoint(self) -> None:
         super().checkpoint()

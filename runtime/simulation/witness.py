@@ -126,8 +126,8 @@ class Witness:
         if not isinstance(event, GroupFinished | GroupFailed) or self._done("apply the answer to", event.attempt):
             return
         since_s = self._unanswered.get(event.attempt)
-        due = since_s is not None and self._timeout_s is not None
-        if due and since_s + self._timeout_s <= self.world.now_s() + TICK_S and event.attempt not in self._expired:  # type: ignore[operator]
+        due_s = None if since_s is None or self._timeout_s is None else since_s + self._timeout_s
+        if due_s is not None and due_s <= self.world.now_s() + TICK_S and event.attempt not in self._expired:
             self._expired.add(event.attempt)
             self._owe("abort", event.attempt)  # it would keep its place in the engine
         else:

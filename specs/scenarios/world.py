@@ -133,8 +133,8 @@ class World:
         while not self.over and self.core.book.roster.in_flight.get(prompt) is group and group is not None:
             self.fail(prompt, kind)
 
-    def late(self, prompt: int) -> None:
-        """An answer arrives for an attempt of `prompt` that is over; it is refused and nothing changes."""
+    def last_over(self, prompt: int) -> Attempt:
+        """The last attempt of `prompt` that is over. Raises WorldMistake if none is."""
         self._alive()
         roster = self.core.book.roster
         group = roster.in_flight.get(prompt)
@@ -142,16 +142,21 @@ class World:
         over = [attempt for attempt in self.attempts.get(prompt, []) if attempt != runs]
         if not over:
             raise WorldMistake(f"no attempt of prompt {prompt} is over, so none can answer late")
+        return over[-1]
+
+    def late(self, prompt: int) -> None:
+        """An answer arrives for an attempt of `prompt` that is over; it is refused and nothing changes."""
+        over = self.last_over(prompt)
         before = self.snapshot()
         try:
-            self.core.apply(GroupFinished(over[-1], zero_variance=False))
+            self.core.apply(GroupFinished(over, zero_variance=False))
         except LateAnswer:
             if self.snapshot() != before:
                 raise WorldMistake(
                     f"the late answer of prompt {prompt} was refused, and yet changed something"
                 ) from None
             return
-        raise WorldMistake(f"the late answer of prompt {prompt}, {over[-1]}, was applied")
+        raise WorldMistake(f"the late answer of prompt {prompt}, {over}, was applied")
 
     def chunk_trained(self) -> None:
         """The chunk in training finishes."""
