@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup train test lint prove twins mutants simulate assurance bench fuzz docs clean
+.PHONY: setup train test lint prove twins mutants simulate assurance fuzz-checkpoints bench fuzz process-table docs clean
 
 setup: $(STAMP)
 
@@ -47,8 +47,14 @@ simulate: $(STAMP) ## write docs/generated/simulation.md: 10,000 faulty runs on 
 assurance: $(STAMP) ## gather all evidence and write docs/generated/assurance.md; ASSURANCE_PARTS="deep" for the deep suite
 	OMP_NUM_THREADS=1 $(BIN)/python -m specs.evidence.assurance $(ASSURANCE_PARTS)
 
+fuzz-checkpoints: $(STAMP) ## corrupt FUZZ_SEEDS checkpoints (500): each must be passed over, refused or unchanged
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.runtime.checkpoints.fuzz $(or $(FUZZ_SEEDS),500)
+
 bench: $(STAMP) ## control cost per group, by sampler and groups in the buffer
 	$(BIN)/python benchmarks/control_cost.py
+
+process-table: $(STAMP) ## kill and stop each process of real runs at each phase, and write docs/generated/processes.md; PROCESS_ARGS go to `tests.chaos.table`
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.chaos.table --write docs/generated/processes.md $(PROCESS_ARGS)
 
 fuzz: $(STAMP) ## damage 500 inputs of each kind: a traceback, a hang or too much memory fails; FUZZ_ARGS go to `tests.fuzz.run`
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz.run $(FUZZ_ARGS)

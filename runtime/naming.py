@@ -9,6 +9,11 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from runtime.settings import Settings, gpus_per_worker
 
+PROBE = "probe"
+"""The concurrency group of a probed actor's `ping`: a thread of its own, which answers while the others are busy."""
+PROBED = {"concurrency_groups": {PROBE: 1}}
+"""Options of an actor whose `ping` is in that group."""
+
 
 @dataclass(frozen=True, slots=True)
 class Names:
@@ -34,8 +39,10 @@ def on_this_node() -> Any:
 
 def start_actor(kind: type, options: dict[str, Any], *arguments: Any) -> ActorHandle[Any]:
     """An actor of a class that is not bound to Ray; `options` are Ray's."""
-    actor_class: Any = ray.remote(kind)
-    handle: ActorHandle[Any] = actor_class.options(**options).remote(*arguments)
+    of_class = {name: options[name] for name in PROBED if name in options}  # Ray takes these nowhere else
+    of_actor = {name: value for name, value in options.items() if name not in of_class}
+    actor_class: Any = ray.remote(**of_class)(kind) if of_class else ray.remote(kind)
+    handle: ActorHandle[Any] = actor_class.options(**of_actor).remote(*arguments)
     return handle
 
 

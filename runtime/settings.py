@@ -17,6 +17,7 @@ from fsm.config.blocks import CoreLossConfig, CorePolicyConfig, RunConfig
 from fsm.config.parse import parse_config
 from fsm.config.strict import LONGEST_CHARACTERS, Strict, load_yaml
 from fsm.errors import ConfigError
+from runtime.checkpointing import CheckpointingConfig
 from runtime.evaluation.config import ValidationConfig, with_whole_data
 from runtime.evaluation.sets import EvaluationSet, problems_of_sets, sets_of
 from runtime.files import refuse_not_plain
@@ -24,9 +25,11 @@ from runtime.generation.config import GenerationConfig, VllmEngineConfig
 from runtime.migrate.hints import foreign_keys
 from runtime.models.config import TinyModelConfig, WarmupConfig
 from runtime.samples.config import SamplesConfig
+from runtime.supervision import SupervisionConfig
 from runtime.tasks.config import DataConfig
 from runtime.trace.writer import TraceConfig
 from runtime.training.config import LossConfig, OptimizerConfig, PolicyConfig
+from runtime.workers import WorkersConfig
 
 TINY, SMOLLM2 = "tiny", "smollm2"
 """Values of `policy.model_name` that are not directories: models that the package makes."""
@@ -73,7 +76,7 @@ class LossSettings(LossConfig, CoreLossConfig):
     """The policy loss."""
 
 
-class ClusterConfig(Strict):
+class ClusterConfig(WorkersConfig, SupervisionConfig):
     """The cluster of the run's actors."""
 
     address: str | None = Field(
@@ -89,7 +92,6 @@ class ClusterConfig(Strict):
     run_name: str | None = Field(
         default=None, min_length=1, description="Name of the run, in its actors' names; null: made from the time."
     )
-    num_generation_workers: int = Field(default=1, ge=1, description="Generation workers.")
     num_reward_workers: int = Field(default=1, ge=1, description="Reward workers.")
     reward_threads: int | None = Field(
         default=None,
@@ -118,9 +120,6 @@ class ClusterConfig(Strict):
         description="Deadline for a run that is over, stopped or interrupted to end all its processes (W3). A last "
         "checkpoint or model that is still being written is waited for, unless it makes no progress for 0.3 of the "
         "deadline. Raise it for models whose weights take long to gather.",
-    )
-    max_worker_restarts: int = Field(
-        default=16, ge=0, description="Restarts of generation workers in a run; one more ends the run with the error."
     )
 
 
@@ -176,18 +175,6 @@ class TransferQueuePlaneConfig(Strict):
 
 
 DataPlaneConfig = Annotated[ObjectStorePlaneConfig | TransferQueuePlaneConfig, Field(discriminator="name")]
-
-
-class CheckpointingConfig(Strict):
-    """When checkpoints are written, and how many are kept."""
-
-    enabled: bool = Field(
-        default=True, description="Write checkpoints: every `every_steps` steps, and one at the end of every run."
-    )
-    every_steps: int = Field(
-        default=100, ge=0, description="Steps between two checkpoints; 0: only at the end of the run."
-    )
-    keep: int = Field(default=2, ge=1, description="Newest checkpoints that are kept.")
 
 
 class LoggerConfig(Strict):
@@ -385,6 +372,16 @@ def _sets_not_measurable(settings: Settings) -> Iterator[str]:
     return problems_of_sets(settings.sets, settings.generation.engine.max_batch_sequences)
 
 
+def _no_time_to_train(settings: Settings) -> Iterator[str]:
+    """`checkpointing.max_wall_s` that is not above `cluster.shutdown_timeout_s`, which its end may take."""
+    limit_s, end_s = settings.checkpointing.max_wall_s, settings.cluster.shutdown_timeout_s
+    if limit_s is not None and limit_s <= end_s:
+        yield (
+            f"checkpointing.max_wall_s is {limit_s:g}, and the end of a run may take cluster.shutdown_timeout_s = "
+            f"{end_s:g} s of that: nothing would be trained; raise the former, or set it to null for no limit"
+        )
+
+
 REFUSED_ACROSS_BLOCKS = (
     _rollouts_too_long,
     _tiny_model_too_short,
@@ -392,6 +389,7 @@ REFUSED_ACROSS_BLOCKS = (
     _nccl_without_gpus,
     _group_above_batch,
     _sets_not_measurable,
+    _no_time_to_train,
 )
 """Checks of the runtime's blocks against each other. Each docstring says what is refused."""
 REFUSED_IN_EVALUATION = (_sets_not_measurable,)

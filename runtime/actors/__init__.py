@@ -7,8 +7,13 @@ sync, with `TrainerGroup.publish` and `Fleet.load`. Calls to a generation worker
 
     reward_worker      RewardWorker: verdicts
     policy_host        PolicyHost: engine, tokenizer and tasks of a generation worker (torch)
+    calls              calls to a generation worker: begun in order, with deadlines; EngineLost
     generation_worker  GenerationWorker: groups from orders to rows in the data plane
-    fleet              Fleet: all generation workers; it restarts those that die
+    seat               Seat: the place of a generation worker, which outlives it
+    probing            liveness probes
+    restarts           how many restarts are allowed, and when
+    health             failures in a row; too few healthy workers
+    fleet              Fleet: all generation workers; it restarts those that die or are quarantined
     trainer_rank       TrainerRank: a StepTrainer in a separate process
     trainer_group      TrainerGroup: all ranks behind one handle
 """

@@ -17,19 +17,21 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+import ray
 from ray.actor import ActorHandle
 from ray.exceptions import RayActorError
 
-from fsm.errors import InvariantBroken
 from fsm.events import Attempt, FailureKind
+from runtime.actors.calls import CallOrder, LoopWatch, engine_errors
 from runtime.actors.reward_worker import verdict_threads
 from runtime.generation.engine import PolicyNotFinite
 from runtime.groups import Evaluation, GroupReceipt, Rollout, RolloutGroup, columns_of
+from runtime.naming import PROBE
 from runtime.output.shared_output import not_shared
 from runtime.settings import Settings
-from runtime.tasks.base import Completion, DataFailure, Rated, Scored, Verdict
+from runtime.tasks.base import Completion, DataFailure, InfraFault, Rated, Scored, Verdict
 from runtime.tasks.environments.host import EnvironmentLost
-from runtime.transport.answers import Aborted, Answer, AttemptFailed, AttemptFinished, Order, Published
+from runtime.transport.answers import Aborted, Answer, AttemptFailed, AttemptFinished, Order, Published, RowsNotStored
 from runtime.transport.data_plane import DataPlane
 from runtime.transport.weight_sync import make_fetcher
 
@@ -41,42 +43,8 @@ if TYPE_CHECKING:
     """The order, its samples, and the seconds that sampling took."""
 
 
-class CallOrder:
-    """Makes calls to an asyncio actor begin in the order in which they were sent.
-
-    Ray promises that only for an actor without coroutines. It hands calls to an asyncio actor over as they arrive, and
-    two calls of one caller can arrive in the other order: one of twelve did when arguments differed in size. So the one
-    caller numbers its calls from 0 as it sends them, and the actor lets a call begin when those before it have.
-
-    A call would wait forever only if an earlier one never began. Ray begins every call to a living actor, provided that
-    its arguments are no references themselves, whose values Ray would wait for first. If the actor is lost, the caller
-    is told and ends it, with all calls that wait.
-    """
-
-    def __init__(self) -> None:
-        self._next = 0
-        """The number of the call that may begin."""
-        self._early: dict[int, asyncio.Future[None]] = {}
-        """Calls that arrived before one that was sent earlier."""
-
-    async def begin(self, number: int) -> None:
-        """Return once every call with a lower number has begun, that is, run until it first waited.
-
-        Raises InvariantBroken for a number that came before.
-        """
-        if number < self._next or number in self._early:
-            raise InvariantBroken(f"call {number} came twice; the next was to be {self._next}")
-        if number > self._next:
-            self._early[number] = asyncio.get_running_loop().create_future()
-            await self._early[number]
-        self._early.pop(number, None)
-        self._next = number + 1
-        if self._next in self._early:
-            self._early[self._next].set_result(None)
-
-
 RATING_TRIES = 8
-"""Tries to have held-out rollouts rated by reward workers that die."""
+"""Tries to have held-out rollouts rated by reward workers that die, or call what is out of reach."""
 
 
 class GenerationWorker:
@@ -122,7 +90,16 @@ class GenerationWorker:
         self._newest = -1
         """The exchange that waits for answers; those before it return."""
         self._stack = AsyncExitStack()
+        self._loop = LoopWatch()
         self._host: PolicyHost
+
+    @ray.method(concurrency_group=PROBE)
+    async def ping(self) -> float:
+        """Seconds for which the worker's event loop has not turned. Answered by another thread, also while it stands.
+
+        A process that does not answer is frozen or unreachable; one whose loop stands computes, or hangs.
+        """
+        return self._loop.look()
 
     async def open(self) -> None:
         """Load the model and start the engine. Raises OutputNotShared."""
@@ -130,24 +107,36 @@ class GenerationWorker:
             raise not_shared(self._name, self._model_directory, "there is no such directory")
         from runtime.actors.policy_host import PolicyHost
 
-        self._host = await PolicyHost.open(
-            self._settings, self._model_directory, self._first_prompt, self._stack, self._began_with
-        )
+        with engine_errors():
+            self._host = await PolicyHost.open(
+                self._settings, self._model_directory, self._first_prompt, self._stack, self._began_with
+            )
+        self._loop.watch()
+
+    async def prove(self, number: int) -> None:
+        """Generate a few tokens: what a restarted worker must do before it gets attempts."""
+        await self._order.begin(number)
+        with engine_errors():
+            await self._host.prove()
 
     async def load_weights(self, number: int, published: Published) -> int:
         """Load a version, unless it or a later one runs already, and return the version that runs now."""
         await self._order.begin(number)
         async with self._loading:
-            if self._host.version < published.version:
-                weights, version = await self._weights.fetch(await published.publication)
-                await self._host.load_weights(weights, version)
-            return self._host.version
+            with engine_errors():
+                return await self._load(published)
+
+    async def _load(self, published: Published) -> int:
+        if self._host.version < published.version:
+            weights, version = await self._weights.fetch(await published.publication)
+            await self._host.load_weights(weights, version)
+        return self._host.version
 
     async def exchange(self, number: int, orders: Sequence[Order]) -> list[Answer]:
         """Start orders as one submission to the engine; return the next answers to these and earlier orders.
 
         At least one answer, unless a later exchange begins meanwhile and takes over the waiting.
-        Raises the engine's own failure; those of data and reward workers are answers.
+        Raises EngineLost, and other errors of the engine; those of data and reward workers are answers.
         """
         await self._order.begin(number)
         answers: list[Answer] = []
@@ -164,8 +153,9 @@ class GenerationWorker:
             self._news.clear()
             await self._news.wait()
         delivered, self._delivered = self._delivered, []
-        for delivery in delivered:
-            answers += delivery.result()
+        with engine_errors():
+            for delivery in delivered:
+                answers += delivery.result()
         return answers
 
     async def abort(self, number: int, attempts: Sequence[Attempt]) -> None:
@@ -181,26 +171,34 @@ class GenerationWorker:
     async def evaluate(self, number: int, name: str, label: str, indices: Sequence[int]) -> Evaluation:
         """Measure these prompts of a set."""
         await self._order.begin(number)
-        evaluation = await self._host.evaluate(name, label, indices, partial(self._rate_held_out, name))
+        with engine_errors():
+            evaluation = await self._host.evaluate(name, label, indices, partial(self._rate_held_out, name))
         return evaluation.without_turns()
 
     async def _rate_held_out(self, name: str, groups: "Sequence[SampledGroup]") -> Scored:
-        """Have rollouts of a set rated, again after a backoff if the reward worker dies.
+        """Have rollouts of a set rated. Groups with infra failures are rated again after a backoff.
 
-        Raises RayActorError after RATING_TRIES deaths.
+        Raises RayActorError if reward workers die RATING_TRIES times; other infra failures stay after so many tries.
         """
         asked = to_be_rated(groups)
+        rated: list[tuple[Rated, ...]] = [()] * len(asked)
+        left, notice = list(range(len(asked))), None
         backoff = self._settings.async_rl.rollout_failure
         for tried in count(1):
             try:
-                scored: Scored = await next(self._reward_workers).score.remote(asked, name)
+                scored: Scored = await next(self._reward_workers).score.remote([asked[place] for place in left], name)
             except RayActorError:
                 if tried == RATING_TRIES:
                     raise
-                await asyncio.sleep(min(backoff.max_backoff_s, backoff.backoff_base_s * 2.0**tried))
             else:
-                break
-        return scored
+                for place, verdicts in zip(left, scored.groups, strict=True):
+                    rated[place] = verdicts
+                left = [place for place in left if any(isinstance(each, InfraFault) for each in rated[place])]
+                notice = notice or scored.notice
+                if not left or tried == RATING_TRIES:
+                    break
+            await asyncio.sleep(min(backoff.max_backoff_s, backoff.backoff_base_s * 2.0**tried))
+        return Scored(rated, notice)
 
     async def close(self) -> None:
         """Stop the engine and its processes."""
@@ -236,7 +234,7 @@ class GenerationWorker:
             elif isinstance(error := sample.exception(), DataFailure):
                 answers.append(AttemptFailed(order.attempt, FailureKind.DATA, str(error)))
             elif isinstance(error, EnvironmentLost):
-                answers.append(AttemptFailed(order.attempt, FailureKind.INFRA, str(error)))
+                answers.append(AttemptFailed(order.attempt, FailureKind.INFRA, str(error), of_worker=True))
             elif isinstance(error, PolicyNotFinite):
                 answers.append(AttemptFailed(order.attempt, FailureKind.INFRA, f"on {self._name}: {error}"))
             else:
@@ -257,7 +255,7 @@ class GenerationWorker:
         for (order, group, generation_s), siblings in zip(rated, scored.groups, strict=True):
             verdicts = [verdict for verdict in siblings if not isinstance(verdict, str)]
             if len(verdicts) < len(siblings):
-                answers.append(AttemptFailed(order.attempt, FailureKind.DATA, _why_no_verdict(siblings), scored.notice))
+                answers.append(AttemptFailed(order.attempt, *_why_no_verdict(siblings), scored.notice))
                 continue
             receipt = self._receipt(order, group, verdicts, generation_s, reward_s)
             rated_group = _group(group, receipt)
@@ -265,7 +263,11 @@ class GenerationWorker:
             receipts.append((order, replace(receipt, samples=samples)))
             if not self._filters(receipt):
                 groups.append(rated_group)
-        rows = iter(await self._plane.put(groups) if groups else [])
+        try:
+            rows = iter(await self._plane.put(groups) if groups else [])
+        except RowsNotStored as error:
+            kind, why = FailureKind.INFRA, str(error)
+            return [*answers, *(AttemptFailed(order.attempt, kind, why, of_worker=True) for order, _ in receipts)]
         busy_s = self._host.busy_s
         for order, receipt in receipts:
             row = None if self._filters(receipt) else next(rows)
@@ -323,8 +325,12 @@ def _group(sampled: "SampledGroup", receipt: GroupReceipt) -> RolloutGroup:
     )
 
 
-def _why_no_verdict(siblings: Sequence[Rated]) -> str:
-    """The first failure of a group, and the number of others."""
+def _why_no_verdict(siblings: Sequence[Rated]) -> tuple[FailureKind, str]:
+    """The kind of a group's failure, its first failure of that kind, and the number of others.
+
+    A data failure of one sibling makes it the group's, since it comes again however often the others are tried.
+    """
     failures = [verdict for verdict in siblings if isinstance(verdict, str)]
+    of_data = [failure for failure in failures if not isinstance(failure, InfraFault)]
     more = f" (and {len(failures) - 1} more of its {len(siblings)} rollouts)" if len(failures) > 1 else ""
-    return failures[0] + more
+    return (FailureKind.DATA, of_data[0] + more) if of_data else (FailureKind.INFRA, failures[0] + more)

@@ -6,6 +6,7 @@ It imports torch, and is a separate module because the controller imports the wo
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Self
@@ -20,7 +21,7 @@ from runtime.evaluation.config import TRAINING
 from runtime.evaluation.examiner import Examiner
 from runtime.evaluation.sets import engine_limits
 from runtime.generation.config import GenerationConfig, TorchEngineConfig
-from runtime.generation.engine import Engine, PromptTooLong
+from runtime.generation.engine import Engine, GroupRequest, PromptTooLong
 from runtime.generation.evaluate import RateGroups
 from runtime.generation.rollouts import GroupJob, SampledGroup, make_job, sample_groups
 from runtime.groups import Evaluation
@@ -33,6 +34,9 @@ from runtime.tasks.data import Stream, item_at, load_task
 from runtime.tasks.environments.pool import EnvironmentPool
 from runtime.tasks.environments.task import open_environments, open_of
 from runtime.transport.answers import AttemptFailed, Order
+
+PROOF_TOKENS = 4
+"""Tokens that a restarted worker generates before it gets attempts."""
 
 
 def open_engine(
@@ -145,6 +149,13 @@ class PolicyHost:
             where=self._task.where,
         )
         return [(order, sample) for (order, _), sample in zip(jobs, samples, strict=True)], failed
+
+    async def prove(self) -> None:
+        """Generate a few tokens with the loaded weights. Raises the engine's error."""
+        sampling = self._settings.generation.sampling()
+        few = replace(sampling, max_new_tokens=min(PROOF_TOKENS, sampling.max_new_tokens))
+        request = GroupRequest(f"proof-{self.version}", np.zeros(1, dtype=np.int32), 1, self._settings.seed, few)
+        await self._engine.submit([request])[0]
 
     async def evaluate(self, name: str, label: str, indices: Sequence[int], rate: RateGroups) -> Evaluation:
         """Measure these prompts of a set, while training groups are generated too."""

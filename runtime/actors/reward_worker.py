@@ -14,7 +14,17 @@ from types import MappingProxyType
 from runtime.checkpoints.origin import refuse_changed_data, refuse_changed_set
 from runtime.evaluation.config import TRAINING
 from runtime.evaluation.sets import EvaluationSet
-from runtime.tasks.base import Completion, DataFailure, JudgedTask, OwnTask, Rated, Scored, Task, VerdictFault
+from runtime.tasks.base import (
+    Completion,
+    DataFailure,
+    InfraFault,
+    JudgedTask,
+    OwnTask,
+    Rated,
+    Scored,
+    Task,
+    VerdictFault,
+)
 from runtime.tasks.config import DataConfig, DelayConfig
 from runtime.tasks.data import load_task
 from runtime.tasks.environments.task import EnvironmentTask
@@ -87,6 +97,9 @@ class RewardWorker:
             rated = await asyncio.gather(*(self._group(task, of, *group) for group in groups))
         return Scored(rated, None if pool is None else pool.take_notice())
 
+    async def ping(self) -> None:
+        """Show that the process answers. Ray calls it in a thread of its own (`runtime.naming.PROBED`)."""
+
     async def close(self) -> None:
         """End the processes of the pools; they would end with this one anyway."""
         await asyncio.gather(*(pool.close() for pool in set(self._pools.values())))
@@ -108,7 +121,10 @@ class RewardWorker:
         except DataFailure as error:  # such as a file that was changed
             return str(error)
         answer = await self._pools[of].rate(case)
-        return task.blame(index, said, answer) if isinstance(answer, VerdictFault) else answer
+        if not isinstance(answer, VerdictFault):
+            return answer
+        why = task.blame(index, said, answer)
+        return InfraFault(why) if answer.infra else why
 
 
 def _make_pools(tasks: Mapping[str, Task], size: PoolSize) -> dict[str, VerdictPool]:

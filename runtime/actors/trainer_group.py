@@ -1,18 +1,19 @@
 """All trainer ranks behind one handle: every rank gets the same calls, in the same order."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import ray
 from ray.actor import ActorHandle
-from ray.exceptions import RayTaskError
+from ray.exceptions import RayActorError, RayTaskError
 
 from fsm.events import ClaimUnreadable
-from runtime.actors.trainer_rank import TrainerRank
+from runtime.actors.trainer_rank import CONCURRENCY_GROUPS, TrainerRank, Written
 from runtime.checkpoints.checkpoint import TRAINER
 from runtime.checkpoints.origin import Origin
+from runtime.checkpoints.retention import Retention
 from runtime.files import FileNotWritten, Json
 from runtime.naming import Names, start_actor, trainer_resources
 from runtime.output.shared_output import SharedOutput
@@ -23,9 +24,12 @@ from runtime.transport.answers import Published, Row
 from runtime.transport.collective.meeting import MeetingPoint
 from runtime.transport.data_plane import DataPlane
 
+DEATH_S = 5.0
+"""How long Ray may take to notice the death of a rank whose connections have broken."""
+
 
 class TrainerGroup:
-    """The trainer, for the controller. A rank that dies ends the run, which resumes from a checkpoint."""
+    """The trainer, for the controller. A rank that dies ends this attempt at the run, and the driver restarts it."""
 
     def __init__(
         self, settings: Settings, names: Names, model_directory: Path, plane: DataPlane, origin: Origin
@@ -36,7 +40,11 @@ class TrainerGroup:
         self._ranks: list[ActorHandle[Any]] = [
             start_actor(
                 TrainerRank,
-                {**names.options(f"trainer-{rank}"), **trainer_resources(settings)},
+                {
+                    **names.options(f"trainer-{rank}"),
+                    **trainer_resources(settings),
+                    "concurrency_groups": CONCURRENCY_GROUPS,
+                },
                 settings,
                 model_directory,
                 plane,
@@ -72,7 +80,7 @@ class TrainerGroup:
     async def finish_step(self, step: int) -> StepMetrics:
         """Take the optimizer step, and publish the weights, which would be the next call."""
         calls: list[tuple[Any, Any]] = [rank.finish_step.remote(step) for rank in self._ranks]
-        metrics: StepMetrics = (await asyncio.gather(*(finished for finished, _ in calls)))[0]
+        metrics: StepMetrics = (await _answers(finished for finished, _ in calls))[0]
         self._published = Published(metrics.version, calls[0][1])
         return metrics
 
@@ -80,21 +88,30 @@ class TrainerGroup:
         """Publish the weights, unless `finish_step` has done so."""
         if self._published is None or self._published.version != version:
             calls: list[tuple[Any, Any]] = [rank.publish.remote(version) for rank in self._ranks]
-            await asyncio.gather(*(done for done, _ in calls))
+            await _answers(done for done, _ in calls)
             self._published = Published(version, calls[0][1])
         return self._published
 
-    async def checkpoint(self, directory: Path, control: Json, rows: Sequence[tuple[int, Row]], keep: int) -> Path:
-        """Write a checkpoint of the trainer, the core's snapshot and the groups of `rows`. Returns its path."""
+    async def copy_state(self, step: int, rows: Sequence[tuple[int, Row]]) -> None:
+        """Copy the trainer of `step` optimizer steps, and the groups of `rows`, for `write_checkpoint`.
+
+        The trainer rests so long; it may train on afterwards. One more copy of weights and optimizer takes the first
+        rank's memory until it is written.
+        """
+        await self._all("copy_state", step, rows)
+
+    async def write_checkpoint(self, directory: Path, control: Json, retention: Retention) -> Written:
+        """Write what was copied, with the core's snapshot, and remove checkpoints that need not stay.
+
+        The trainer may be called meanwhile, but not for another copy. Raises FileNotWritten.
+        """
         try:
-            staged = await self._ranks[0].stage.remote(directory)
-            await self._all("save", staged)
-            path: Path = await self._ranks[0].commit.remote(staged, control, rows, self._origin, keep)
+            written: Written = await self._ranks[0].write_checkpoint.remote(directory, control, self._origin, retention)
         except RayTaskError as error:
             if isinstance(error.cause, FileNotWritten):
                 raise error.cause from None
             raise
-        return path
+        return written
 
     async def save_model(self, directory: Path) -> Path:
         """Write the policy as a Hugging Face directory that replaces `directory`. Returns its path.
@@ -116,4 +133,20 @@ class TrainerGroup:
 
     async def _all(self, method: str, *arguments: Any) -> list[Any]:
         calls = [getattr(rank, method).remote(*arguments) for rank in self._ranks]
-        return list(await asyncio.gather(*calls))
+        return await _answers(calls)
+
+
+async def _answers(calls: Iterable[Any]) -> list[Any]:
+    """The answers of all ranks. A rank's death is raised rather than what the others say of its connections."""
+    asked: list[asyncio.Future[Any]] = [asyncio.ensure_future(call) for call in calls]
+    await asyncio.wait(asked, return_when=asyncio.FIRST_EXCEPTION)
+    if not any(call.done() and call.exception() for call in asked):
+        return [call.result() for call in asked]
+    await asyncio.wait(asked, timeout=DEATH_S)
+    errors = [error for call in asked if call.done() and (error := call.exception()) is not None]
+    raise next((error for error in errors if is_death(error)), errors[0])
+
+
+def is_death(error: BaseException) -> bool:
+    """Whether the process that was called has died, and not one that it has called."""
+    return isinstance(error, RayActorError) and not isinstance(error, RayTaskError)

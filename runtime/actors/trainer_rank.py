@@ -7,13 +7,14 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import ray
 
 from fsm.events import ClaimUnreadable
 from runtime.checkpoints import checkpoint
 from runtime.checkpoints.origin import Origin
+from runtime.checkpoints.retention import Retention, retire
 from runtime.files import Json
 from runtime.groups import RolloutGroup
 from runtime.naming import this_host
@@ -29,7 +30,21 @@ if TYPE_CHECKING:
     from torch.distributed import TCPStore  # type: ignore[attr-defined]  # torch's own omission
 
     from runtime.training.ranks import Ranks
+    from runtime.training.state import StateCopy
     from runtime.training.trainer import StepTrainer
+
+
+WRITING = "writing"
+"""The concurrency group of `write_checkpoint`: a thread of its own. All other calls run on one thread, in order."""
+CONCURRENCY_GROUPS = {WRITING: 1}
+
+
+class Written(NamedTuple):
+    """A checkpoint that was written."""
+
+    path: Path
+    not_removed: str | None
+    """Why a checkpoint that need not stay is still there; None if none is."""
 
 
 class TrainerRank:
@@ -44,6 +59,8 @@ class TrainerRank:
         self._store: TCPStore | None = None
         """Where the ranks meet, if this is the first of several."""
         self._trainer: StepTrainer
+        self._copied: tuple[StateCopy, dict[int, RolloutGroup]] | None = None
+        """What the next checkpoint holds, if this is the first rank; None if it is not copied yet."""
 
     def look(self, shared: SharedOutput, who: str) -> None:
         """Raise OutputNotShared unless this process sees the run's directory."""
@@ -104,47 +121,70 @@ class TrainerRank:
         weights = self._trainer.state_numpy(self._settings.weight_sync.dtype)
         return self._weights.publish(weights, version) if self._trainer.ranks.rank == 0 else None
 
-    def stage(self, directory: Path) -> Path:
-        """First rank: a folder to save a checkpoint in. Raises FileNotWritten."""
-        with checkpoint.saving(directory, None):
-            return checkpoint.stage(directory)
+    def copy_state(self, step: int, rows: Sequence[tuple[int, Row]]) -> None:
+        """Every rank: copy what a checkpoint of `step` optimizer steps holds, for `write_checkpoint`.
 
-    def save(self, staged: Path) -> None:
-        """Every rank: model, optimizer and torch's random state. Raises FileNotWritten."""
-        with checkpoint.saving(staged.parent, staged):
-            self._trainer.save(staged / checkpoint.TRAINER)
+        Whatever is trained, or deleted in the data plane, after this call does not change it.
+        """
+        self._copied = None  # an earlier copy that was not written would double the memory
+        if self._trainer.version != step:
+            raise ValueError(
+                f"a checkpoint of step {step} was asked for, but the trainer is at {self._trainer.version}"
+            )
+        state = self._trainer.copy_state()
+        if state is not None:
+            self._copied = state, _groups_of(self._plane, rows)
 
-    def save_model(self, directory: Path, chat_template: str | None) -> Path:
-        """Every rank: the policy as a Hugging Face directory, which the first rank writes. Returns its path."""
-        return self._trainer.save_model(directory, chat_template)
+    @ray.method(concurrency_group=WRITING)
+    def write_checkpoint(self, directory: Path, control: Json, origin: Origin, retention: Retention) -> Written:
+        """First rank, while it may train: write what `copy_state` has copied, with the core's snapshot, `control`.
 
-    def commit(self, staged: Path, control: Json, rows: Sequence[tuple[int, Row]], origin: Origin, keep: int) -> Path:
-        """First rank: complete the checkpoint with the core's snapshot and groups' data. Raises FileNotWritten."""
-        groups = {}
-        for (prompt, _), group in zip(rows, self._plane.get([row for _, row in rows]), strict=True):
-            if isinstance(group, str):
-                raise RuntimeError(f"no checkpoint: the data of prompt {prompt} cannot be read: {group}")
-            groups[prompt] = group
-        with checkpoint.saving(staged.parent, staged):
-            return checkpoint.commit(
+        Raises FileNotWritten; no checkpoint was added then, and no other was removed.
+        """
+        from runtime.training.state import write_state
+
+        if self._copied is None:
+            raise RuntimeError("no checkpoint: nothing was copied")
+        (state, groups), self._copied = self._copied, None
+        with checkpoint.staging(directory) as staged:
+            write_state(staged / checkpoint.TRAINER, state)
+            path = checkpoint.commit(
                 staged,
-                step=self._trainer.version,
+                step=state.steps.version,
                 control=control,
                 groups=groups,
                 task_state={"seed": self._settings.data.seed},
                 random_states={"seed": self._settings.seed},
                 origin=origin,
-                keep=keep,
             )
+        return Written(path, retire(directory, retention))
+
+    def save_model(self, directory: Path, chat_template: str | None) -> Path:
+        """Every rank: the policy as a Hugging Face directory, which the first rank writes. Returns its path."""
+        return self._trainer.save_model(directory, chat_template)
 
     def load(self, trainer_directory: Path) -> None:
-        """Every rank: resume from a checkpoint."""
-        self._trainer.load(trainer_directory)
+        """Every rank: resume from a checkpoint. Raises CheckpointTorn if a trainer's folder is not what it writes."""
+        try:
+            self._trainer.load(trainer_directory)
+        except (ValueError, OSError, *checkpoint.NOT_OURS) as error:
+            reason = f"its trainer's state cannot be loaded ({type(error).__name__}: {error})"
+            raise checkpoint.CheckpointTorn(trainer_directory.parent, reason) from error
 
     def put_groups_of(self, path: Path) -> tuple[tuple[int, Row], ...]:
         """First rank: give a checkpoint's groups new rows in the data plane. Raises CheckpointRefused."""
         found = checkpoint.load(path, hashed=False)  # it was verified when the run was asked for
         return asyncio.run(_put(self._plane, found.groups))
+
+
+def _groups_of(plane: DataPlane, rows: Sequence[tuple[int, Row]]) -> dict[int, RolloutGroup]:
+    """The groups of these rows, by prompt. Raises RuntimeError for one that cannot be read."""
+    groups = {}
+    for (prompt, _), group in zip(rows, plane.get([row for _, row in rows]), strict=True):
+        if isinstance(group, str):
+            raise RuntimeError(f"no checkpoint: the data of prompt {prompt} cannot be read: {group}")
+        groups[prompt] = group
+    return groups
 
 
 def _read_share(

@@ -6,5 +6,6 @@ a checkpoint of an older evenstep must load. Keys may be added, with a default f
     group_file  prompt groups in safetensors and JSON
     origin      the run, data and model of a checkpoint, compared before a resume
     checkpoint  write one, verify one, find the newest whole one
+    retention   which checkpoints stay
     resume      which checkpoint a run resumes from, or why it is refused
 """

@@ -12,8 +12,8 @@ Checkpoints are ordered by their serial number, not by step: a run that resumed 
 of a lower step. A name that starts with a dot is no checkpoint: one being written, or one being removed. So a
 writer that is killed at any point leaves the checkpoints unchanged, or one more.
 
-Each directory has one writer, the first trainer rank. It calls `stage`; every rank saves into the staged folder's
-TRAINER; the first rank calls `commit`.
+Each directory has one writer, the first trainer rank, which writes one checkpoint at a time: within `staging` it writes
+the trainer's files into TRAINER, and calls `commit`.
 """
 
 import json
@@ -29,7 +29,17 @@ from safetensors import SafetensorError
 
 from runtime.checkpoints.group_file import read_groups, write_groups
 from runtime.checkpoints.origin import Origin
-from runtime.files import FileNotWritten, Json, sha256_of, sync_path, sync_tree, write_json, writing
+from runtime.files import (
+    FileNotWritten,
+    Json,
+    reason_of,
+    refuse_not_plain,
+    sha256_of,
+    sync_path,
+    sync_tree,
+    write_json,
+    writing,
+)
 from runtime.groups import RolloutGroup
 
 FORMAT = "evenstep checkpoint 1"
@@ -41,6 +51,8 @@ MANIFEST = "manifest.json"
 CONTROL = "control.json"
 STATE = "state.json"
 _NAME = re.compile(r"checkpoint-(\d+)-step-(\d+)")
+NOT_OURS = (LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, SafetensorError)
+"""Errors of reading JSON or arrays of another form than what is written here."""
 _ASIDE = re.compile(r"\.(tmp|old)-checkpoint-(\d+)(-step-(\d+))?")
 
 
@@ -95,12 +107,17 @@ def step_of(path: Path) -> int:
     return int(path.name.split("-")[3])
 
 
+def remove_unfinished(directory: Path) -> None:
+    """Remove what writers that were killed have left of checkpoints. No writer may be at work."""
+    for entry in directory.iterdir() if directory.is_dir() else ():
+        if _ASIDE.fullmatch(entry.name):
+            shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+
+
 def stage(directory: Path) -> Path:
     """Make a staging folder in `directory`, which is made if need be, and remove those of killed writers."""
     directory.mkdir(parents=True, exist_ok=True)
-    for entry in directory.iterdir():
-        if _ASIDE.fullmatch(entry.name):
-            shutil.rmtree(entry)
+    remove_unfinished(directory)
     serial = 1 + max((serial_of(path) for path in list_checkpoints(directory)), default=0)
     staged = directory / f".tmp-checkpoint-{serial:06d}"
     staged.mkdir()
@@ -116,20 +133,17 @@ def commit(
     task_state: Json,
     random_states: Json,
     origin: Origin,
-    keep: int,
 ) -> Path:
-    """Complete a staged checkpoint, rename it, and remove all but the newest `keep` whole ones. Returns its path.
+    """Complete a staged checkpoint and rename it. Returns its path.
 
     `staged` has the trainer's files in its folder TRAINER. `control` is the core's snapshot, `groups` the data of just
     the prompts of `prompts_with_data(control)`. `task_state` and `random_states` (those that are not in the trainer's
-    folder) are plain JSON and read back equal. `keep` is at least 1.
+    folder) are plain JSON and read back equal.
 
     Raises ValueError if the parts do not belong together; no checkpoint has been made then. In particular the trainer's
     version must be the snapshot's: a checkpoint between an optimizer step and its StepFinished would train the step's
     groups twice.
     """
-    if keep < 1:
-        raise ValueError(f"keep is {keep}: at least the newest checkpoint must stay")
     _refuse_mismatch(step, control, groups)
     _refuse_other_version(staged / TRAINER, step)
     write_json(staged / CONTROL, control)
@@ -141,25 +155,35 @@ def commit(
     path = staged.parent / f"checkpoint-{serial:06d}-step-{step:08d}"
     os.rename(staged, path)
     sync_path(path.parent)
-    _retire(path.parent, keep)
     return path
 
 
 @contextmanager
-def saving(checkpoints: Path, staged: Path | None) -> Iterator[None]:
-    """Raise FileNotWritten if the disk refuses a part of a checkpoint, and remove what is `staged` of it.
+def staging(directory: Path) -> Iterator[Path]:
+    """Yields a folder to write a checkpoint of `directory` in, which the block commits.
 
-    It would fill the disk. `checkpoints` is the folder of the run's checkpoints.
+    If the block raises, the folder is removed, since it would fill the disk. Raises FileNotWritten, with the checkpoint
+    that stays the newest, if the disk refuses a part.
     """
+    staged: Path | None = None
     try:
-        with writing(checkpoints, "no checkpoint was added", also=(SafetensorError,)):
-            yield
+        with writing(directory, "no checkpoint was added", also=(SafetensorError,)):
+            staged = stage(directory)
+            yield staged
     except FileNotWritten as error:
+        raise FileNotWritten(directory, error.reason, f"{error.kept}, and {_newest_in(directory)}") from error.__cause__
+    finally:
         if staged is not None:
-            shutil.rmtree(staged, ignore_errors=True)
-        newest = next(iter(list_checkpoints(checkpoints)), None)
-        stays = "there is none in it" if newest is None else f"{newest.name} stays the newest"
-        raise FileNotWritten(checkpoints, error.reason, f"{error.kept}, and {stays}") from error.__cause__
+            shutil.rmtree(staged, ignore_errors=True)  # committed, it has another name
+
+
+def _newest_in(directory: Path) -> str:
+    """Which checkpoint is the newest, in words; the folder may be gone, or refuse to be read."""
+    try:
+        newest = next(iter(list_checkpoints(directory)), None)
+    except OSError as error:
+        return f"the folder cannot be read ({reason_of(error)})"
+    return "there is none in it" if newest is None else f"{newest.name} stays the newest"
 
 
 def prompts_with_data(control: Json) -> list[int]:
@@ -194,12 +218,11 @@ def load(path: Path, *, hashed: bool = True) -> Checkpoint:
         groups = read_groups(path)
         _refuse_mismatch(manifest["step"], control, groups)
         _refuse_other_version(path / TRAINER, manifest["step"])
-        saved = state.get("origin")
-        origin = Origin(saved["run"], saved["data"], saved["model"]) if "origin" in state else None
+        origin = _origin_of(state)
         return Checkpoint(path, manifest["step"], control, groups, state["task"], state["random"], origin)
     except (ValueError, OSError) as error:
         raise CheckpointTorn(path, str(error)) from error
-    except (LookupError, TypeError, AttributeError, SafetensorError) as error:
+    except NOT_OURS as error:
         raise CheckpointTorn(
             path, f"its parts are not what this evenstep writes ({type(error).__name__}: {error})"
         ) from error
@@ -213,6 +236,7 @@ def verified_policy(path: Path) -> Path:
     manifest = _read_manifest(path)
     for name in (f"{TRAINER}/config.json", f"{TRAINER}/model.safetensors"):
         try:
+            refuse_not_plain(path / name)
             matches = sha256_of(path / name) == manifest["files"][name]["sha256"]
         except (OSError, LookupError, TypeError) as error:
             raise CheckpointTorn(path, f"{name} cannot be read ({type(error).__name__}: {error})") from error
@@ -225,9 +249,18 @@ def looks_whole(path: Path) -> bool:
     """All files are there with their sizes; their contents are not read."""
     try:
         _refuse_other_files(path, _read_manifest(path)["files"], hashed=False)
-    except (CheckpointRefused, ValueError, LookupError, TypeError, AttributeError, OSError):
+    except (CheckpointRefused, ValueError, OSError, *NOT_OURS):
         return False
     return True
+
+
+def _origin_of(state: Json) -> Origin | None:
+    if "origin" not in state:
+        return None
+    run, data, model = (state["origin"][key] for key in ("run", "data", "model"))
+    if not isinstance(run, str) or not isinstance(data, dict) or not isinstance(model, dict):
+        raise TypeError("its origin is not text and two mappings")
+    return Origin(run, data, model)
 
 
 def _refuse_mismatch(step: int, control: Json, groups: Mapping[int, RolloutGroup]) -> None:
@@ -280,12 +313,15 @@ def _write_manifest(staged: Path, step: int) -> None:
 def _read_manifest(path: Path) -> Json:
     """The manifest. Raises CheckpointTorn, or CheckpointRefused for another format."""
     if not path.is_dir():
+        if os.path.lexists(path):
+            raise CheckpointTorn(path, "it is no directory")
         raise CheckpointRefused(path, "there is no such directory")
     try:
+        refuse_not_plain(path / MANIFEST)
         manifest: Json = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise CheckpointTorn(path, f"it has no {MANIFEST}") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CheckpointTorn(path, f"its {MANIFEST} cannot be read: {error}") from error
     found = manifest.get("format") if isinstance(manifest, dict) else None
     if not isinstance(found, str):
@@ -312,15 +348,3 @@ def _refuse_other_files(path: Path, listed: Json, *, hashed: bool) -> None:
     for name, entry in listed.items():
         if hashed and sha256_of(path / name) != entry["sha256"]:
             raise ValueError(f"{name} does not match its checksum")
-
-
-def _retire(directory: Path, keep: int) -> None:
-    """Remove checkpoints older than the newest `keep` that look whole. Torn ones do not count, and go by their age."""
-    whole = 0
-    for path in list_checkpoints(directory):
-        if whole >= keep:
-            doomed = path.with_name(f".old-{path.name}")
-            os.rename(path, doomed)
-            shutil.rmtree(doomed)
-        else:
-            whole += looks_whole(path)

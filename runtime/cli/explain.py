@@ -17,7 +17,8 @@ from runtime.explain.explanation import EXIT, NEVER_BEGAN, START_AGAIN, Explanat
 from runtime.explain.live import NotReachable, live_lines, standing_of, trace_of
 from runtime.explain.printed import printed
 from runtime.explain.situation import is_open
-from runtime.output.directory import MARK, is_left
+from runtime.output.cluster_file import LivePlace, place_of
+from runtime.output.directory import CLUSTER, MARK, is_left
 from runtime.settings import ClusterConfig
 from runtime.trace.files import has_trace
 from runtime.trace.reader import TraceFile, open_trace
@@ -126,21 +127,48 @@ def _print(explanation: Explanation, as_json: bool) -> None:
 
 
 def status_command(
-    run: Annotated[str, typer.Option("--run", help="The run, by its cluster.run_name.", metavar="NAME")],
-    address: Annotated[str, typer.Option("--address", help="The Ray cluster; auto: the one of this machine.")] = "auto",
-    namespace: Annotated[str, typer.Option("--namespace", help="cluster.namespace of the run.")] = _NAMESPACE,
+    directory: Annotated[
+        Path | None, typer.Argument(help="The directory of a live run on this machine or cluster.", metavar="DIRECTORY")
+    ] = None,
+    run: Annotated[
+        str | None,
+        typer.Option("--run", help="Instead of DIRECTORY: the run, by its cluster.run_name.", metavar="NAME"),
+    ] = None,
+    address: Annotated[
+        str, typer.Option("--address", help="With --run: the Ray cluster; auto: any that runs on this machine.")
+    ] = "auto",
+    namespace: Annotated[str, typer.Option("--namespace", help="With --run: cluster.namespace.")] = _NAMESPACE,
     as_json: JsonOption = False,
 ) -> None:
     """Print once where a live run stands: its step, where its groups are, and what it waits for.
 
     Exit codes: 0 printed, 1 the run can't be reached, 2 the command was used wrongly.
 
-    Example: evenstep status --run run-20260131-140320
+    Example: evenstep status runs/today
     """
     with errors_as_exit_codes("status"):
-        standing = standing_of(run, address, namespace)
+        standing = standing_of(*_place(directory, run, address, namespace))
     if as_json:
         typer.echo(json.dumps(dataclasses.asdict(standing)))
         return
     for line in live_lines(standing):
         typer.echo(line)
+
+
+def _place(directory: Path | None, run: str | None, address: str, namespace: str) -> LivePlace:
+    """Where the run is reached. Raises WrongUse, and NotReachable for a directory in which none runs."""
+    if directory is None and run is not None:
+        return LivePlace(run, address, namespace)
+    if directory is None or run is not None:
+        raise WrongUse("give either the DIRECTORY of a live run or --run NAME")
+    if not directory.is_dir():
+        raise WrongUse(f"{directory} is no directory; name that of a run, or give --run NAME")
+    if is_left(directory):
+        raise NotReachable(f"no process runs in {directory}: evenstep explain {directory} says how its run ended")
+    place = place_of(directory)
+    if place is None:
+        raise NotReachable(
+            f"{directory} has no {CLUSTER}: its run starts at this moment, or is of an older evenstep; ask again, or "
+            "give its name with --run, and its cluster with --address"
+        )
+    return place

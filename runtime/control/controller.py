@@ -13,6 +13,7 @@ The watchdog (W2) and an interrupt reach each of them: in phase 3 they stop the 
 
 import asyncio
 import gc
+import os
 import time
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
@@ -22,9 +23,11 @@ from typing import Any, TypeVar
 from fsm.errors import EvenstepError, Stalled
 from runtime.control.ending import End, RunInterrupted, ended_by, outcome_of, save_at_end, write_final_card
 from runtime.control.failures import InterruptedAtStart
-from runtime.control.messages import STEP_SHARE, Ending, Message, Notice, Outcome, RunPlan
+from runtime.control.held import keep_stacks
+from runtime.control.messages import STEP_SHARE, ControllerRuns, Ending, Message, Notice, Outcome, RunPlan
 from runtime.control.pumps.clock import watch
 from runtime.control.starting import BegunRun, begin
+from runtime.control.wall_clock import OutOfTime, WallClock
 from runtime.evaluation.config import DEFAULT_SET
 from runtime.explain.live import Standing
 from runtime.output.shared_output import SharedOutput
@@ -53,6 +56,8 @@ class Controller:
         """When a phase last advanced, on the loop's clock (W2)."""
         self._cut: asyncio.Future[EvenstepError] = asyncio.get_running_loop().create_future()
         """Its result ends the current phase."""
+        limit_s, shutdown_s = plan.settings.checkpointing.max_wall_s, plan.settings.cluster.shutdown_timeout_s
+        self._wall_clock = WallClock(limit_s, plan.began_s, shutdown_s, self._longest_save_s, self._out_of_time)
 
     # What the process that started the run calls, and what others ask by the actor's name
 
@@ -61,6 +66,7 @@ class Controller:
 
         Raises the error that ended the run before it had begun; InterruptedAtStart for an interrupt.
         """
+        yield [ControllerRuns(os.getpid(), keep_stacks())]
         work = asyncio.create_task(self._run(), name="run")
         work.add_done_callback(lambda _: self._news.set())
         while not work.done():
@@ -79,12 +85,7 @@ class Controller:
 
     async def interrupt(self) -> None:
         """End the run early, and save what can be saved; an optimizer step under way is waited for, within a bound."""
-        run = self._begun
-        self._cut_short(InterruptedAtStart() if run is None else RunInterrupted("the run was interrupted"))
-        if run is not None:
-            run.control.interrupt()
-            patience_s = STEP_SHARE * self._plan.settings.cluster.shutdown_timeout_s
-            asyncio.get_running_loop().call_later(patience_s, run.control.end_now)
+        self._end_early(InterruptedAtStart() if self._begun is None else RunInterrupted("the run was interrupted"))
 
     async def dump_trace(self) -> Path | None:
         """Write the trace's memory to a file; None before the run has begun."""
@@ -104,20 +105,25 @@ class Controller:
         self._progressed()
         watchdog = self._plan.settings.async_rl.stall_watchdog
         watching = asyncio.create_task(watch(watchdog, self._last_progress_s, self._stalled), name="watchdog")
+        timing = asyncio.create_task(self._wall_clock.watch(), name="wall clock")
         try:
             async with AsyncExitStack() as closing:
                 begun = begin(self._plan, self._shared, closing, self._tell, self._progressed)
                 run = self._begun = await self._unless_cut(begun)
+                run.pumps.sync.step_over = self._wall_clock.step_over
                 end = await ended_by(self._validate_and_run_core(run), run.control)
                 return await self._finish(run, end)
         finally:
             watching.cancel()
+            timing.cancel()
 
     async def _validate_and_run_core(self, run: BegunRun) -> None:
         await self._validate(run, "before", "the first validation")
         if self._cut.done():
             raise self._cut.result()
         await self._run_core(run)
+        if run.control.interrupted and run.control.core.error is None:
+            raise self._cut.result()  # why
 
     async def _validate(self, run: BegunRun, when: str, phase: str) -> None:
         """Measure every set under the core's version. `when`: before or after the run."""
@@ -160,8 +166,8 @@ class Controller:
         if end.status == "completed":
             end = await ended_by(self._validate_again(run), run.control)
             await write_final_card(run, self._plan)  # again, with the accuracy
-        if end.status == "completed" and run.outcome.lost:
-            end = End("failed", EvenstepError(run.outcome.lost[0]))
+        if end.status == "completed" and run.outcome.model is None:
+            end = End("failed", EvenstepError(run.outcome.lost[-1]))
         outcome = outcome_of(run, end)
         run.recorder.ended(outcome.status, outcome.error, outcome.checkpoint, outcome.model)
         self._tell(Ending(outcome))
@@ -197,6 +203,22 @@ class Controller:
             self._cut_short(Stalled(f"no progress for {idle_s:.0f} s, stall_timeout_s is over: {self._waits_for()}"))
         else:
             self._tell(Notice(f"no progress for {idle_s:.0f} s: {self._waits_for()}"))
+
+    def _longest_save_s(self) -> float:
+        return 0.0 if self._begun is None else self._begun.pumps.checkpoints.longest_s
+
+    def _out_of_time(self, error: OutOfTime) -> None:
+        if self._begun is None:
+            error = OutOfTime(f"{error}. The run had not begun, so nothing was trained; give it more time")
+        self._end_early(error)
+
+    def _end_early(self, error: EvenstepError) -> None:
+        """End the run, or its phase; an optimizer step under way is waited for, within a bound."""
+        self._cut_short(error)
+        if self._begun is not None:
+            self._begun.control.interrupt()
+            patience_s = STEP_SHARE * self._plan.settings.cluster.shutdown_timeout_s
+            asyncio.get_running_loop().call_later(patience_s, self._begun.control.end_now)
 
     def _cut_short(self, error: EvenstepError) -> None:
         if not self._cut.done():

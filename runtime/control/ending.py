@@ -5,6 +5,7 @@ the trainer finishes its current call, and while a written file is hashed and fl
 """
 
 import asyncio
+import json
 import os
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
@@ -13,13 +14,14 @@ from typing import Any, NamedTuple, TypeVar
 
 from fsm.errors import BudgetExceeded, EvenstepError, InvariantBroken, LimitReached, SamplerError
 from fsm.machines.trainer import TrainerState
-from fsm.snapshot import Json
+from fsm.snapshot import Json, snapshot
 from runtime.checkpoints.checkpoint import CHECKPOINTS
 from runtime.control.event_loop import Control
 from runtime.control.failures import InterruptedAtStart, failure_of
 from runtime.control.messages import SAVING_SHARE, Outcome, RunPlan
 from runtime.control.pumps.not_applied import NumbersNotFinite
 from runtime.control.starting import BegunRun
+from runtime.control.wall_clock import OutOfTime
 from runtime.files import FileNotWritten
 from runtime.generation.engine import PolicyNotFinite
 from runtime.output.card import write_card
@@ -49,7 +51,7 @@ class End(NamedTuple):
 
     status: Status
     error: BaseException | None
-    """The first cause; None for a run that completed or was interrupted."""
+    """The first cause; None for a run that completed, or that the user interrupted."""
 
 
 async def ended_by(work: Coroutine[Any, Any, None], control: Control) -> End:
@@ -58,6 +60,8 @@ async def ended_by(work: Coroutine[Any, Any, None], control: Control) -> End:
         await work
     except (RunInterrupted, InterruptedAtStart):
         return End("interrupted", None)
+    except OutOfTime as error:
+        return End("interrupted", error)
     except LimitReached as error:
         return End("stopped", error)
     except Exception as error:
@@ -70,11 +74,21 @@ async def ended_by(work: Coroutine[Any, Any, None], control: Control) -> End:
 async def save_at_end(run: BegunRun, end: End, output: Path, settings: Settings, saving: Callable[[], None]) -> None:
     """Save a checkpoint, if they are enabled, and the model; a failure goes to the outcome's `lost`.
 
-    Calls `saving` as it advances. Both belong between two optimizer steps. After a failure in an optimizer step, the
-    weights may be half a step's, so nothing is saved and the last checkpoint stays. Nor is anything after a stop for
-    numbers that are not finite, unless rewards alone are the cause; the last checkpoint stays then too.
+    A checkpoint that is being written is waited for first. Calls `saving` as it advances. Both belong between two
+    optimizer steps. After a failure in an optimizer step, the weights may be half a step's, so nothing is saved and
+    the last checkpoint stays. Nor is anything after a stop for numbers that are not finite, unless rewards alone are
+    the cause.
     """
     trainer, pumps, outcome = run.control.core.state.trainer, run.pumps, run.outcome
+    usual_s = max(pumps.training.longest_s, pumps.checkpoints.longest_s)
+    still_s = max(SAVING_SHARE * settings.cluster.shutdown_timeout_s, 2.0 * usual_s)
+    try:
+        await _save_checkpoint(run, end, output / CHECKPOINTS, still_s, saving)
+    except SaveStoodStill as error:
+        outcome.lost += (f"the last checkpoint and model were not saved: {error}",)
+        return
+    finally:
+        outcome.checkpoint = run.recorder.last_checkpoint or outcome.checkpoint
     if end.status == "failed" and trainer.status is TrainerState.FINISHING:
         outcome.lost += (
             f"the weights were not saved: the run failed in the optimizer step {trainer.version}, which may have been "
@@ -84,24 +98,31 @@ async def save_at_end(run: BegunRun, end: End, output: Path, settings: Settings,
     if _weights_in_doubt(run, end):
         outcome.lost += ("the weights were not saved, since they may be why numbers were not finite",)
         return
-    usual_s = max(pumps.training.longest_s, pumps.sync.longest_save_s)
-    still_s = max(SAVING_SHARE * settings.cluster.shutdown_timeout_s, 2.0 * usual_s)
-    if settings.checkpointing.enabled and _wants_checkpoint(run, end):
-        try:
-            save = pumps.sync.checkpoint(_snapshot_to_save(run, end))
-            await while_it_grows(save, output / CHECKPOINTS, still_s, saving)
-        except SaveStoodStill as error:
-            outcome.lost += (f"the last checkpoint and model were not saved: {error}",)
-            return
-        except Exception as error:
-            outcome.lost += (f"the last checkpoint was not saved: {failure_of(error).says}",)
-        outcome.checkpoint = run.recorder.last_checkpoint
-        saving()
+    saving()
     target = output / FINAL_MODEL
     try:
         outcome.model = await while_it_grows(run.trainer.save_model(target), target.parent, still_s, saving)
     except Exception as error:
         outcome.lost += (f"the model was not saved: {failure_of(error).says}",)
+
+
+async def _save_checkpoint(run: BegunRun, end: End, folder: Path, still_s: float, saving: Callable[[], None]) -> None:
+    """Wait for a checkpoint that is being written, and write the run's last one if one is wanted.
+
+    Raises SaveStoodStill; any other failure goes to the outcome's `lost`.
+    """
+    checkpoints, failure = run.pumps.checkpoints, None
+    try:
+        failure = await while_it_grows(checkpoints.written(), folder, still_s, saving)
+        if checkpoints.config.enabled and _wants_checkpoint(run, end) and not _weights_in_doubt(run, end):
+            failure = None
+            await while_it_grows(checkpoints.save(_snapshot_to_save(run, end)), folder, still_s, saving)
+    except SaveStoodStill:
+        raise
+    except Exception as error:
+        failure = error
+    if failure is not None:
+        run.outcome.lost += (f"the last checkpoint was not saved: {failure_of(failure).says}",)
 
 
 def _weights_in_doubt(run: BegunRun, end: End) -> bool:
@@ -128,6 +149,8 @@ async def write_final_card(run: BegunRun, plan: RunPlan) -> None:
 def _wants_checkpoint(run: BegunRun, end: End) -> bool:
     """No checkpoint of a core that is wrong, of an unfinished step, or where the last one is of this very end."""
     trainer = run.control.core.state.trainer
+    if end.status == "failed" and trainer.status is TrainerState.FINISHING:
+        return False
     if run.resumed_from is not None and not run.ran:
         run.outcome.checkpoint = run.resumed_from
         return False
@@ -139,7 +162,24 @@ def _wants_checkpoint(run: BegunRun, end: End) -> bool:
             f"no checkpoint was written within the optimizer step {trainer.version}, which is under way",
         )
         return False
-    return end.status != "completed" or run.recorder.last_checkpoint_step != trainer.version
+    return not _is_saved(run, end)
+
+
+def _is_saved(run: BegunRun, end: End) -> bool:
+    """Whether the newest checkpoint is of this end: of its step where the run is completed, else of its very state."""
+    saved = run.pumps.checkpoints.newest
+    if saved is None:
+        return False
+    if run.recorder.last_checkpoint is None:
+        run.outcome.checkpoint = run.resumed_from
+    if end.status == "completed":
+        return bool(saved["state"]["trainer"][1] == run.control.core.state.trainer.version)
+    return _contents(saved) == _contents(_snapshot_to_save(run, end) or snapshot(run.control.core))
+
+
+def _contents(control: Json) -> str:
+    """A snapshot as text, without the number of the process that took it."""
+    return json.dumps({**control, "incarnation": 0}, sort_keys=True)
 
 
 def _snapshot_to_save(run: BegunRun, end: End) -> Json | None:
@@ -168,11 +208,13 @@ def outcome_of(run: BegunRun, end: End) -> Outcome:
         balance=core.state.sheet.as_counts(),
         core_s=control.core_s,
         late_answers=control.late_answers,
+        checkpoints_lost=run.pumps.checkpoints.lost,
         worker_restarts=recorder.workers_lost,
         failed_attempts=str(recorder.failed_attempts),
         steps_without_tokens=recorder.steps_without_tokens,
         steps_not_applied=recorder.steps_not_applied,
         traceback=None if failure is None else failure.traceback,
+        infra=failure is not None and failure.infra,
     )
 
 

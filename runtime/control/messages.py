@@ -1,5 +1,6 @@
 """Between the controller and the process that started the run: the plan, the messages, and who waits how long."""
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,6 +55,8 @@ class RunPlan:
     model_directory: Path
     output: Path
     start: Start
+    began_s: float = field(default_factory=time.monotonic)
+    """When the command began, on this machine's monotonic clock."""
 
     @property
     def snapshot(self) -> Json | None:
@@ -99,13 +102,27 @@ class Progress:
     """0 if it is not known."""
 
 
+@dataclass(frozen=True, slots=True)
+class ControllerRuns:
+    """The controller has started, on this machine."""
+
+    pid: int
+    stacks: int
+    """The file descriptor of `runtime.control.held`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientRuns:
+    """The process that hears the controller runs; it may have heard nothing."""
+
+
 @dataclass(slots=True)
 class Outcome:
     """The end of a run; before that, what is known of it so far."""
 
     status: Status
     error: str | None
-    """The first cause; None for a run that completed or was interrupted."""
+    """The first cause; None for a run that completed, or that the user interrupted."""
     lost: tuple[str, ...] = ()
     failed_attempts: str = ""
     """How many attempts failed since the run began or resumed, and the most frequent reason; empty if none did."""
@@ -131,10 +148,16 @@ class Outcome:
     trace: Path | None = None
     checkpoint: Path | None = None
     """The last one written."""
+    checkpoints_lost: int = 0
+    """Checkpoints, since the run began or resumed, that could not be written."""
     model: Path | None = None
     """The last weights as a Hugging Face directory; None where they were not saved."""
     traceback: str | None = None
     """The error's, for a developer; None where the error says what to do."""
+    infra: bool = False
+    """The error is infrastructure's: a process that died, or an object that is lost. Another attempt may go well."""
+    restarts: tuple[str, ...] = ()
+    """Why the run was restarted, and from where, each time."""
 
     @property
     def accuracy_before(self) -> float | None:
@@ -154,6 +177,6 @@ class Ending:
     outcome: Outcome
 
 
-Message = StepDone | ValidationDone | Notice | Progress | Standing | Ending | Outcome
+Message = StepDone | ValidationDone | Notice | Progress | Standing | Ending | ControllerRuns | ClientRuns | Outcome
 """The last message of a stream is the Outcome."""
 Listener = Callable[[Message], None]

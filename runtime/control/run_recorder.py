@@ -2,7 +2,8 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from fsm.core import AppliedEvent, Core
@@ -61,13 +62,14 @@ class RunRecorder:
         self._last_step: Json | None = None
         self._ended: notes.RunEnded | None = None
         self.workers_lost = 0
+        self._quarantined: set[str] = set()
+        """Generation workers whose end the user has heard of."""
         self.failed_attempts = FailedAttempts()
         self.doubted_version: int | None = None
         """The last version under which a generation worker's logits were not finite."""
         self.steps_without_tokens = 0
         self.steps_not_applied = 0
         self.last_checkpoint: Path | None = None
-        self.last_checkpoint_step: int | None = None
         self.last_close_s: float | None = None
         """When a step last closed and was synced, on the monotonic clock."""
         self._said: set[str] = set()
@@ -116,10 +118,32 @@ class RunRecorder:
         """How long a worker has generated since its process started."""
         self._catch_up().worker_busy(worker, busy_s)
 
+    def worker_started(self, worker: str) -> None:
+        self._catch_up().worker_started(worker)
+        self._trace.note(notes.WorkerStarted(worker))
+
+    def worker_quarantined(self, worker: str, reason: str) -> None:
+        """It is killed and restarted: a `worker_lost` follows, of which the user hears no more."""
+        self._catch_up().restarted("quarantined")
+        self._trace.note(notes.WorkerQuarantined(worker, reason))
+        self._send(Notice(f"generation worker {worker} is quarantined, and restarted: {reason}"))
+        self._quarantined.add(worker)
+
     def worker_lost(self, worker: str, reason: str) -> None:
         self.workers_lost += 1
+        self._catch_up().worker_lost(worker)
         self._trace.note(notes.WorkerDied(worker, reason))
-        self._send(Notice(f"generation worker {worker} died and is restarted: {reason.splitlines()[0]}"))
+        if worker in self._quarantined:
+            self._quarantined.remove(worker)
+        else:
+            self._send(Notice(f"generation worker {worker} died and is restarted: {reason.splitlines()[0]}"))
+
+    def actor_restarted(self, actor: str, what: str, reason: str) -> None:
+        """A reward worker or the group store; `what` is one of RESTARTED."""
+        self._catch_up().restarted(what)
+        self._trace.note(notes.ActorRestarted(actor, reason))
+        lost = "; the groups that it held are lost, and count as unreadable (S5)" if what == "store" else ""
+        self._send(Notice(f"{actor} is restarted: {reason.splitlines()[0]}{lost}"))
 
     def trained(self, metrics: StepMetrics) -> None:
         self._catch_up().trained(metrics)
@@ -215,7 +239,7 @@ class RunRecorder:
         self._trace.note(notes.note_of_evaluation(step, name, evaluation))
 
     def checkpointed(self, step: int, path: Path) -> None:
-        self.last_checkpoint, self.last_checkpoint_step = path, step
+        self.last_checkpoint = path
         self._trace.note(notes.Checkpointed(step, str(path)))
 
     def said(self, text: str) -> None:
@@ -273,3 +297,11 @@ class RunRecorder:
             return None
         self._send(Notice(f"the last records are in {path}"))
         return path
+
+
+@contextmanager
+def noted_call(recorder: RunRecorder, call: str, number: int) -> Iterator[None]:
+    """Note the begin and, unless it raises, the end of a call that the core doesn't know of."""
+    recorder.note(notes.CallBegan(call, number))
+    yield
+    recorder.note(notes.CallEnded(call, number))

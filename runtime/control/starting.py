@@ -5,8 +5,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import ray
 from ray.actor import ActorHandle
@@ -15,13 +16,16 @@ from fsm.config.setup import Setup, set_up
 from fsm.core import Core
 from fsm.snapshot import Json, restore, snapshot
 from runtime.actors.fleet import Fleet
+from runtime.actors.probing import ProbeTimes, keep_alive
 from runtime.actors.reward_worker import RewardWorker, verdict_threads
 from runtime.actors.trainer_group import TrainerGroup
-from runtime.checkpoints.checkpoint import CHECKPOINTS
+from runtime.checkpoints.checkpoint import CHECKPOINTS, list_checkpoints
 from runtime.control.collapse import CollapseWatch
+from runtime.control.deadline import of_publishing, of_training
 from runtime.control.event_loop import Control
 from runtime.control.failures import InterruptedAtStart, failure_of
 from runtime.control.messages import Listener, Notice, Outcome, RunPlan
+from runtime.control.pumps.checkpoints import CheckpointPump
 from runtime.control.pumps.clock import ClockPump
 from runtime.control.pumps.effects import Pumps
 from runtime.control.pumps.generation import GenerationPump
@@ -34,15 +38,14 @@ from runtime.files import FileNotWritten, writing
 from runtime.generation.config import VllmEngineConfig
 from runtime.metrics.accumulator import StepMeter
 from runtime.metrics.writers import MetricsWriter, close_writers, open_writers
-from runtime.naming import start_actor
+from runtime.naming import PROBE, PROBED, start_actor
 from runtime.output.directory import begun_in, write_config, write_run_id
 from runtime.output.shared_output import SharedOutput
 from runtime.samples.book import SampleBook
-from runtime.settings import Settings
+from runtime.settings import ObjectStorePlaneConfig, Settings
 from runtime.tasks.config import CustomTaskConfig, ReasoningGymTaskConfig
 from runtime.tasks.rewards import RatedByFunctions
 from runtime.trace.files import make_header, next_incarnation, trace_path
-from runtime.trace.notes import WorkerStarted
 from runtime.trace.writer import Trace
 from runtime.transport.data_plane import DataPlane, open_data_plane
 from runtime.wording import counted
@@ -74,7 +77,7 @@ async def begin(
     settings, resume = plan.settings, plan.start.resume
     shared.look("the controller")
     setup = set_up(settings, plan.start.num_prompts)
-    plane, trainer, fleet = _make_actors(plan, closing)
+    plane, trainer, fleet, helpers = _make_actors(plan, closing)
     cluster = settings.cluster
     tell(
         Notice(
@@ -89,14 +92,17 @@ async def begin(
     resumed = () if resume is None else await trainer.resume(resume.checkpoint)
     progressed()
     core, recorder, trace = _open_core(plan, setup, closing, tell)
-    fleet.on_start = lambda worker: recorder.note(WorkerStarted(worker))
-    fleet.on_death = recorder.worker_lost
+    fleet.on_start, fleet.on_death = recorder.worker_started, recorder.worker_lost
+    fleet.on_quarantine = recorder.worker_quarantined
+    _keep_alive(helpers, plan, recorder, closing)
     if resume is not None:
         tell(Notice(f"resuming from {resume.checkpoint}, after {counted(core.state.trainer.version, 'step')}"))
     await fleet.load(await trainer.publish(core.state.trainer.version))
     progressed()
     control = Control(core)
     pumps = make_pumps(plan, control, trainer, fleet, Rows(plane), recorder)
+    if resume is not None and list_checkpoints(pumps.checkpoints.folder)[:1] == [resume.checkpoint]:
+        pumps.checkpoints.newest = plan.snapshot
     outcome = Outcome("completed", None, trace=trace)
     run = BegunRun(control, pumps, trainer, recorder, outcome, None if resume is None else resume.checkpoint)
 
@@ -112,8 +118,17 @@ async def begin(
     return run
 
 
-def _make_actors(plan: RunPlan, closing: AsyncExitStack) -> tuple[DataPlane, TrainerGroup, Fleet]:
-    """The data plane, reward workers, trainer ranks, and the fleet, which is not started yet."""
+class Helper(NamedTuple):
+    """An actor without a state that the run needs: Ray restarts it if it ends."""
+
+    name: str
+    what: str
+    """One of RESTARTED."""
+    actor: ActorHandle[Any]
+
+
+def _make_actors(plan: RunPlan, closing: AsyncExitStack) -> tuple[DataPlane, TrainerGroup, Fleet, list[Helper]]:
+    """The data plane, trainer ranks, the fleet, which is not started yet, and reward workers and group store."""
     settings = plan.settings
     plane, plane_actors = open_data_plane(settings.data_plane, plan.names)
     for actor in plane_actors:
@@ -125,7 +140,24 @@ def _make_actors(plan: RunPlan, closing: AsyncExitStack) -> tuple[DataPlane, Tra
     first, start = (plan.snapshot or {}).get("first_prompt", 0), plan.start
     fleet = Fleet(settings, plan.names, plan.model_directory, plane, rewards, start.held_out, first, start.began_with)
     closing.push_async_callback(fleet.close, plan.closing_s)
-    return plane, trainer, fleet
+    helpers = [Helper(f"reward worker {number}", "reward", actor) for number, actor in enumerate(rewards)]
+    if isinstance(settings.data_plane, ObjectStorePlaneConfig):
+        helpers += [Helper("the group store", "store", actor) for actor in plane_actors]
+    return plane, trainer, fleet, helpers
+
+
+def _keep_alive(helpers: Sequence[Helper], plan: RunPlan, recorder: RunRecorder, closing: AsyncExitStack) -> None:
+    """Probe them until the run is closed: one that does not answer is killed, and Ray restarts it."""
+    cluster = plan.settings.cluster
+    times = ProbeTimes(cluster.probe_interval_s, cluster.probe_timeout_s)
+    for name, what, actor in helpers:
+        ping: Any = actor.ping.options(concurrency_group=PROBE) if what == "reward" else actor.ping
+        kill = partial(ray.kill, actor, no_restart=False)
+        probing = asyncio.create_task(
+            keep_alive(ping.remote, kill, times, partial(recorder.actor_restarted, name, what)),
+            name=f"probes of {name}",
+        )
+        closing.callback(probing.cancel)
 
 
 def _start_reward_workers(plan: RunPlan) -> list[ActorHandle[Any]]:
@@ -136,7 +168,9 @@ def _start_reward_workers(plan: RunPlan) -> list[ActorHandle[Any]]:
     arguments = (data, threads, cluster.reward_processes, began_with, plan.settings.sets, memory_mib)
     return [
         start_actor(
-            RewardWorker, {**plan.names.options(f"reward-{number}"), "num_cpus": 0, "max_restarts": -1}, *arguments
+            RewardWorker,
+            {**plan.names.options(f"reward-{number}"), **PROBED, "num_cpus": 0, "max_restarts": -1},
+            *arguments,
         )
         for number in range(cluster.num_reward_workers)
     ]
@@ -168,7 +202,7 @@ def _open_core(
         table_every_steps=settings.samples.table_every_steps,
     )
     closing.callback(_close_writers, writers, tell)
-    incarnation = 0 if saved is None else next_incarnation(plan.output, saved["incarnation"])
+    incarnation = next_incarnation(plan.output, -1 if saved is None else saved["incarnation"])
     header = make_header(
         settings,
         num_prompts=plan.start.num_prompts,
@@ -185,12 +219,14 @@ def _open_core(
     path = trace_path(plan.output, incarnation)
     with writing(path, "the run has not begun"):
         trace = closing.enter_context(Trace(path, header, settings.trace, trace_refused))
-    resumed_at = None if saved is None else saved["state"]["trainer"][1]
+    fresh = 0 if incarnation else None  # a run that was restarted before its first checkpoint
+    resumed_at = fresh if saved is None else saved["state"]["trainer"][1]
     samples = SampleBook(settings.samples.per_step, incarnation, resumed_at)
     collapse = CollapseWatch(settings.grpo.num_prompts_per_step, plan.output)
     recorder = RunRecorder(StepMeter(setup.limits, time.monotonic()), writers, trace, tell, samples, collapse)
     if saved is None:
         core = Core(setup, observer=recorder.observe)
+        core.book.incarnation = incarnation
     else:
         core = restore(setup, saved, incarnation=incarnation, observer=recorder.observe)
     recorder.core = core
@@ -239,26 +275,37 @@ def make_pumps(
     """The pumps of a run, as its configuration says."""
     settings = plan.settings
     failure, watchdog = settings.async_rl.rollout_failure, settings.async_rl.stall_watchdog
-    checkpointing = settings.checkpointing
     not_applied = StepsNotApplied(settings.optimizer.stop_after_steps_not_finite)
+    folder, now_s = plan.output / CHECKPOINTS, asyncio.get_running_loop().time()
+    checkpoints = CheckpointPump(control, trainer, rows, recorder, settings.checkpointing, folder, now_s, not_applied)
+    cluster = settings.cluster
+    generation = GenerationPump(control, fleet, rows, recorder, failure.rollout_timeout_s)
+    generation.on_expired = fleet.expired
+    stop_after = settings.loss_fn.stop_after_steps_without_tokens
+    train_s = cluster.train_timeout_s
     return Pumps(
         control=control,
-        generation=GenerationPump(control, fleet, rows, recorder, failure.rollout_timeout_s),
+        generation=generation,
         training=TrainingPump(
-            control, trainer, rows, recorder, settings.loss_fn.stop_after_steps_without_tokens, not_applied
+            control,
+            trainer,
+            rows,
+            recorder,
+            stop_after,
+            not_applied,
+            chunks=of_training(train_s),
+            steps=of_training(train_s),
         ),
         sync=SyncPump(
             control,
             trainer,
             fleet,
-            rows,
             recorder,
+            checkpoints,
             validations={each.name: each.every_steps for each in settings.sets},
-            checkpoint_every=checkpointing.every_steps if checkpointing.enabled else None,
-            checkpoints=plan.output / CHECKPOINTS,
-            keep=checkpointing.keep,
-            not_applied=not_applied,
+            publishing=of_publishing(cluster.sync_timeout_s),
         ),
+        checkpoints=checkpoints,
         clock=ClockPump(control, recorder, watchdog),
         rows=rows,
         recorder=recorder,

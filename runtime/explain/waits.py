@@ -27,7 +27,10 @@ _OF_CALLS: Mapping[str, tuple[str, str]] = {
     "sync": ("the sync of version {0} has not ended: not every generation worker has loaded it", "sync"),
     "publish": ("the trainer was asked to publish version {0} and has not", "sync"),
     "load": ("the generation workers were asked to load version {0} and have not all done so", "sync"),
-    "checkpoint": ("the checkpoint after step {0} is being written and is not done", "checkpoint"),
+    "checkpoint": (
+        "the checkpoint after step {0} waits for the one before to be written, or for the trainer to copy its state",
+        "checkpoint",
+    ),
     "evaluate": ("the validation at version {0} is not done", "validation"),
 }
 _INNERMOST = ("load", "publish", "evaluate", "checkpoint", "sync", "finish_step", "accumulate")
@@ -36,8 +39,9 @@ _ADVICE = {
     "trainer": "look at the trainer's ranks (py-spy dump, nvidia-smi): one that died or hangs in a collective holds up "
     "all; kill the run and resume from its last checkpoint",
     "sync": "look at the generation workers and the transport of the weights: one worker that does not answer holds up "
-    "all; kill it and it is restarted, or resume from the last checkpoint",
-    "checkpoint": "look at the disk that checkpoints go to",
+    "all, until it is restarted (cluster.probe_timeout_s, sync_timeout_s); kill it to have that at once, or resume "
+    "from the last checkpoint",
+    "checkpoint": "look at the disk that checkpoints go to, and at the trainer's ranks",
     "validation": "look at the generation workers; shrink data.validation_size if this is usual",
 }
 

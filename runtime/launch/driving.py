@@ -15,9 +15,12 @@ from fsm.config.blocks import StallWatchdogConfig
 from fsm.errors import ConfigError, EvenstepError, LimitReached
 from runtime.checkpoints.checkpoint import CHECKPOINTS, list_checkpoints
 from runtime.control.failures import InterruptedAtStart, RunFailed, failure_of
+from runtime.control.held import held_at
 from runtime.control.messages import (
     CLOSING_SHARE,
     HEARING_SHARE,
+    ClientRuns,
+    ControllerRuns,
     Ending,
     Listener,
     Message,
@@ -30,13 +33,15 @@ from runtime.explain.live import Standing
 from runtime.files import FileNotWritten
 from runtime.launch.processes import within
 from runtime.launch.signals import on_sigusr1
+from runtime.launch.supervision.roles import is_controller
 from runtime.models.directory import UnsupportedModel
 from runtime.output.shared_output import shared_output
 from runtime.trace.notes import Status
 
+BEAT_S = 1.0
+"""The longest time between two messages that this process runs (`ClientRuns`)."""
 SILENT_S = 15.0
 """After so long without a message, the user is told."""
-_SILENT = "the controller does not answer: its process is frozen, or a custom sampler does not return"
 
 
 class _NoOutcome(EvenstepError):
@@ -44,7 +49,7 @@ class _NoOutcome(EvenstepError):
 
 
 @dataclass(slots=True)
-class _Heard:
+class Heard:
     """What this process knows of the run, in case its controller says no more."""
 
     patience_s: float
@@ -53,6 +58,7 @@ class _Heard:
     interrupted: bool = False
     ending: Outcome | None = None
     """The outcome as far as it was reported."""
+    controller: ControllerRuns | None = None
     closed: list[dict[str, int]] = field(default_factory=list)
     steps_without_tokens: int = 0
     steps_not_applied: int = 0
@@ -66,6 +72,8 @@ class _Heard:
         match message:
             case Standing():
                 self.began = True
+            case ControllerRuns():
+                self.controller = message
             case StepDone(record):
                 self.closed.append({key: record[key] for key in ("step", "selected", "charged", "short")})
                 self.steps_without_tokens += record["trained_tokens"] == 0
@@ -102,7 +110,7 @@ def drive(plan: RunPlan, listener: Listener) -> Outcome:
     from runtime.naming import on_this_node, start_actor
 
     timeout_s = plan.settings.cluster.shutdown_timeout_s
-    heard = _Heard(HEARING_SHARE * timeout_s)
+    heard = Heard(HEARING_SHARE * timeout_s)
     options = {**plan.names.options("controller"), "num_cpus": 0, "scheduling_strategy": on_this_node()}
     with shared_output(plan.output) as shared:
         controller = start_actor(Controller, options, plan, shared)
@@ -111,15 +119,12 @@ def drive(plan: RunPlan, listener: Listener) -> Outcome:
             with on_sigusr1(lambda: ray.get(controller.dump_trace.remote())):
                 return _hear_out(controller, stream, heard, listener, plan.settings.async_rl.stall_watchdog)
         except (RayError, _NoOutcome) as error:
-            newest = next(iter(list_checkpoints(plan.output / CHECKPOINTS)), None)
-            return _outcome_without_controller(heard, error, newest)
+            return outcome_without_controller(heard, error, newest_of(plan.output))
         finally:
             within(CLOSING_SHARE * timeout_s, lambda: ray.kill(controller))
 
 
-def _hear_out(
-    controller: Any, stream: Any, heard: _Heard, listener: Listener, watchdog: StallWatchdogConfig
-) -> Outcome:
+def _hear_out(controller: Any, stream: Any, heard: Heard, listener: Listener, watchdog: StallWatchdogConfig) -> Outcome:
     """All messages, with one interrupt."""
     try:
         return _hear(stream, heard, listener, watchdog)
@@ -134,13 +139,14 @@ def _hear_out(
             raise _NoOutcome("the run was interrupted again, and its end was not waited for") from None
 
 
-def _hear(stream: Any, heard: _Heard, listener: Listener, watchdog: StallWatchdogConfig) -> Outcome:
+def _hear(stream: Any, heard: Heard, listener: Listener, watchdog: StallWatchdogConfig) -> Outcome:
     """Pass messages on until the Outcome, the last one. Raises _NoOutcome if the controller is silent too long."""
     import ray
 
     told_s = SILENT_S
     while True:
-        there, _ = ray.wait([stream], timeout=min(heard.left_s, SILENT_S))
+        listener(ClientRuns())
+        there, _ = ray.wait([stream], timeout=min(heard.left_s, BEAT_S))
         if there:
             messages: Sequence[Message] = ray.get(next(stream))
             for message in messages:
@@ -156,13 +162,27 @@ def _hear(stream: Any, heard: _Heard, listener: Listener, watchdog: StallWatchdo
             )
         silent_s = heard.silent_s
         if silent_s >= watchdog.stall_timeout_s and watchdog.stall_action == "abort":
-            raise _NoOutcome(f"no progress for {silent_s:.0f} s, stall_timeout_s is over: {_SILENT}")
+            raise _NoOutcome(f"no progress for {silent_s:.0f} s, stall_timeout_s is over: {_why_silent(heard)}")
         if silent_s >= told_s:
             told_s = 2 * silent_s
-            listener(Notice(f"nothing was heard of the run for {silent_s:.0f} s: {_SILENT}"))
+            listener(Notice(f"nothing was heard of the run for {silent_s:.0f} s: {_why_silent(heard)}"))
 
 
-def _outcome_without_controller(heard: _Heard, error: Exception, checkpoint: Path | None) -> Outcome:
+def _why_silent(heard: Heard) -> str:
+    """Why a controller that lives does not answer: user's code that does not return is named."""
+    runs = heard.controller
+    line = held_at(runs.pid, runs.stacks) if runs is not None and is_controller(runs.pid) else None
+    if line is None:
+        return "the controller does not answer: its process is frozen, or code that it called does not return"
+    return f"the controller waits for a custom sampler, which does not return: {line}"
+
+
+def newest_of(output: Path) -> Path | None:
+    """The newest checkpoint of a run, whole or not."""
+    return next(iter(list_checkpoints(output / CHECKPOINTS)), None)
+
+
+def outcome_without_controller(heard: Heard, error: Exception, checkpoint: Path | None) -> Outcome:
     """The outcome of a run whose controller died or is silent, from its messages; `checkpoint` is the newest on disk.
 
     Raises RunFailed, InterruptedAtStart or a ConfigError if the run had not begun.
@@ -177,7 +197,7 @@ def _outcome_without_controller(heard: _Heard, error: Exception, checkpoint: Pat
         raise (
             InterruptedAtStart
             if heard.interrupted or isinstance(failure.cause, InterruptedAtStart)
-            else RunFailed(failure.says, failure.traceback, status)
+            else RunFailed(failure.says, failure.traceback, status, infra=failure.infra)
         )
     return Outcome(
         status="interrupted" if heard.interrupted else status,
@@ -188,4 +208,5 @@ def _outcome_without_controller(heard: _Heard, error: Exception, checkpoint: Pat
         steps_not_applied=heard.steps_not_applied,
         checkpoint=checkpoint,
         traceback=None if isinstance(error, _NoOutcome) else failure.traceback,
+        infra=failure.infra and not heard.interrupted,
     )

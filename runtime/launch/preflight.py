@@ -12,6 +12,7 @@ The memory estimate is the sum of these parts at the configuration's maximum, pe
     object store                as configured
     TransferQueue               a process like a trainer's each for its keeper, its controller and each storage unit
     collective weight sync      a copy of the weights, as they are sent, at the trainer and at every generation worker
+    copy for a checkpoint       12 bytes a parameter at the first trainer rank, 4 where only some layers are trained
 
 Activations, fragmentation and the overhead of frameworks are left out: a run that is refused here has no chance, and
 one that passes may still run out of memory. Ray's CPUs are logical, so actors may outnumber cores; threads of one
@@ -27,7 +28,7 @@ from pathlib import Path
 
 from runtime.actors.reward_worker import pool_size, verdict_threads
 from runtime.checkpoints.checkpoint import CHECKPOINTS
-from runtime.evaluation.sets import EvaluationSet, engine_limits
+from runtime.evaluation.sets import EvaluationSet, HeldOut, engine_limits
 from runtime.generation.config import TorchEngineConfig
 from runtime.launch.machine import Machine, this_machine
 from runtime.metrics.writers import METRICS_FILE, SAMPLES_FILE
@@ -47,13 +48,16 @@ from runtime.tasks.config import CustomTaskConfig, DataConfig, RowsTaskConfig
 from runtime.tasks.data import judged, load_task
 from runtime.tasks.environments.task import try_environment
 from runtime.tasks.files import say_split
-from runtime.tasks.overlap import trained_on
+from runtime.tasks.overlap import FileTaskConfig, is_held_out_apart, trained_on
 from runtime.tasks.split import Split
 from runtime.tasks.verdicts.handle import PoolSize
 from runtime.tasks.verdicts.tryout import Trial, try_judge
+from runtime.wording import counted
 
 Tell = Callable[[str], None]
 INTERPRETER_BYTES, RAY_BYTES, REWARD_WORKER_BYTES = 200_000_000, 400_000_000, 100_000_000
+FEW_HELD_OUT = 16
+"""A set with fewer prompts is pointed out: one of them is more than 6% of its accuracy."""
 VERDICT_PROCESS_BYTES = 20_000_000
 _GIB = 2**30
 _ALONE = PoolSize(processes=1, threads=1)
@@ -316,20 +320,51 @@ def memory_parts(settings: Settings, size: ModelSize) -> dict[str, int]:
         "environments": environment_processes * VERDICT_PROCESS_BYTES,
         "TransferQueue": queue_processes * INTERPRETER_BYTES,
         "collective weight sync": (1 + workers) * copy,
+        "copy for a checkpoint": settings.checkpointing.enabled * _checkpoint_bytes(settings, size),
     }
     return {what: part for what, part in parts.items() if part}
 
 
+def _checkpoint_bytes(settings: Settings, size: ModelSize) -> int:
+    """Weights in float32, and, of the parameters that are trained, two moments; of a few layers they are small."""
+    return (12 if settings.policy.train_last_layers is None else 4) * size.parameters
+
+
 def disk_problems(settings: Settings, size: ModelSize, output: Path) -> Iterator[str]:
-    """Too little disk for the checkpoints: 12 bytes a parameter each (weights and two moments in float32)."""
-    checkpointing = settings.checkpointing
-    checkpoints = checkpointing.keep + 1 if checkpointing.enabled else 0  # one more is being written
-    needed = 12 * size.parameters * checkpoints
+    """Too little disk for the checkpoints that are kept, and one more, which is being written."""
+    checkpointing, last_step = settings.checkpointing, settings.grpo.max_num_steps or 0
+    for_ever = last_step // (checkpointing.keep_every_steps or last_step + 1)
+    checkpoints = checkpointing.keep + 1 + for_ever if checkpointing.enabled else 0
+    needed = _checkpoint_bytes(settings, size) * checkpoints
     place = next(place for place in (output.absolute(), *output.absolute().parents) if place.exists())
     free = shutil.disk_usage(place).free
     if needed > free:
         yield (
             f"{checkpoints} checkpoints need about {needed / _GIB:.2f} GiB, and the disk of {place} has "
-            f"{free / _GIB:.2f} GiB free: the run would end at the first that does not fit; lower "
-            "checkpointing.keep, or name another output directory"
+            f"{free / _GIB:.2f} GiB free: the run would lose those that do not fit; lower checkpointing.keep, raise "
+            "checkpointing.keep_every_steps, or name another output directory"
         )
+
+
+def warn_of_few_held_out(settings: Settings, held_out: HeldOut, tell: Tell) -> None:
+    """Accuracy on a handful of prompts moves by chance more than by training."""
+    coarse = []
+    for each in settings.sets:
+        prompts, data = held_out[each.name], "data" if each.data == settings.data else f"{each.key}.data"
+        if prompts >= FEW_HELD_OUT:
+            continue
+        if prompts >= each.data.validation_size:
+            remedy = f"raise {data}.validation_size"
+        elif _is_fraction_of_rows(each.data):
+            remedy = f"raise {data}.held_out_fraction, or give more data"
+        else:
+            remedy = "give more held-out data"
+        coarse.append(f"{each.name} measures {counted(prompts, 'held-out prompt')}: {remedy}")
+    if coarse:
+        tell(f"accuracy on fewer than {FEW_HELD_OUT} prompts is coarse; {'; '.join(coarse)}")
+
+
+def _is_fraction_of_rows(data: DataConfig) -> bool:
+    """Whether `held_out_fraction` decides how many rows are held out, and can be raised."""
+    task = data.task
+    return isinstance(task, FileTaskConfig) and not is_held_out_apart(task) and data.held_out_fraction < 1

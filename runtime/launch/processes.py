@@ -35,7 +35,7 @@ def process_tree(pid: int) -> list[int]:
 
 def descendants() -> list[Process]:
     """All processes below this one, now."""
-    return [process for pid in process_tree(os.getpid())[1:] if (process := _process(pid)) is not None]
+    return [process for pid in process_tree(os.getpid())[1:] if (process := process_of(pid)) is not None]
 
 
 def end_all(processes: Sequence[Process], grace_s: float) -> list[Process]:
@@ -65,10 +65,10 @@ def within(seconds: float, call: Callable[[], object]) -> bool:
 
 
 def _alive(processes: Sequence[Process]) -> list[Process]:
-    return [process for process in processes if _process(process.pid) == process]
+    return [process for process in processes if process_of(process.pid) == process]
 
 
-def _process(pid: int) -> Process | None:
+def process_of(pid: int) -> Process | None:
     """None for a process that has ended, a zombie included."""
     fields = _stat(pid)
     return None if fields is None or fields[0] in "ZX" else Process(pid, fields[19])

@@ -3,9 +3,7 @@
 import atexit
 import logging
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -15,6 +13,7 @@ from fsm.errors import ConfigError
 from runtime.control.failures import RunFailed
 from runtime.control.messages import CLOSING_SHARE, TEARDOWN_SHARE
 from runtime.launch.processes import Process, descendants, end_all, within
+from runtime.launch.supervision.orphans import session_directory, sweep
 from runtime.settings import Settings
 
 PROCESS_ENVIRONMENT = {
@@ -76,18 +75,19 @@ def ray_session(settings: Settings) -> Iterator[None]:
         finally:
             _shut_down(TEARDOWN_SHARE * cluster.shutdown_timeout_s)
         return
-    directory = Path(tempfile.mkdtemp(prefix="es-", dir="/tmp"))  # short: Ray's sockets lie in it
+    sweep()
     others = set(descendants())
-    try:
-        _start_cluster(settings, logical_cpus(settings), directory, others)
-        yield
-    finally:
-        ours = [process for process in descendants() if process not in others]
+    with session_directory() as directory:
+        os.environ["VLLM_RPC_BASE_PATH"] = str(directory)  # vLLM leaves its sockets where they are
         try:
-            _shut_down(TEARDOWN_SHARE * cluster.shutdown_timeout_s)
+            _start_cluster(settings, logical_cpus(settings), directory, others)
+            yield
         finally:
-            end_all(ours, CLOSING_SHARE * cluster.shutdown_timeout_s)
-            shutil.rmtree(directory, ignore_errors=True)
+            ours = [process for process in descendants() if process not in others]
+            try:
+                _shut_down(TEARDOWN_SHARE * cluster.shutdown_timeout_s)
+            finally:
+                end_all(ours, CLOSING_SHARE * cluster.shutdown_timeout_s)
 
 
 def _start_cluster(settings: Settings, cpus: int, directory: Path, others: set[Process]) -> None:

@@ -5,6 +5,7 @@ prepares the model and drives the controller, and `summary_of` sums up the Outco
 imported late: after `ray_session` has set its environment.
 """
 
+import shlex
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from typing import Any
 from fsm.errors import ConfigError
 from fsm.state import Limits
 from runtime.checkpoints.origin import identity_of, origin_of
-from runtime.checkpoints.resume import ResumeRequest, find_resume_point
+from runtime.checkpoints.resume import ResumePoint, ResumeRequest, find_resume_point
 from runtime.control.failures import InterruptedAtStart, RunFailed, failure_of
 from runtime.control.messages import Listener, Notice, Outcome, Progress, RunPlan, Start
 from runtime.evaluation.sets import HeldOut
@@ -24,13 +25,16 @@ from runtime.generation.config import VllmEngineConfig
 from runtime.generation.engine import RequestRefused
 from runtime.generation.on_vllm.setup import VllmMissing, check_vllm_installed, logprobs_mode
 from runtime.launch.machine import PeakMemory
-from runtime.launch.preflight import Prepared, Tell, preflight
-from runtime.launch.ray_session import ray_session
+from runtime.launch.preflight import Prepared, Tell, preflight, warn_of_few_held_out
 from runtime.launch.signals import interrupts_by_signals, set_up_in_time
+from runtime.launch.supervision.restarts import run_until_it_ends
 from runtime.metrics.plot import plot_run
 from runtime.metrics.writers import METRICS_FILE, SAMPLES_FILE, missing_backends
 from runtime.models.directory import ModelDirectoryProblem
+from runtime.output.card import steps_of_model
+from runtime.output.cluster_file import LivePlace, noted_in
 from runtime.output.directory import (
+    FINAL_MODEL,
     alone_in,
     config_changes,
     initial_model_of,
@@ -42,17 +46,14 @@ from runtime.output.directory import (
 from runtime.output.summary import Summary
 from runtime.settings import TINY, Settings, TransferQueuePlaneConfig
 from runtime.tasks.base import TaskError
-from runtime.tasks.config import CustomTaskConfig, DataConfig, ReasoningGymTaskConfig
+from runtime.tasks.config import CustomTaskConfig, ReasoningGymTaskConfig
 from runtime.tasks.data import load_task, prepare_data
-from runtime.tasks.overlap import FileTaskConfig, is_held_out_apart
 from runtime.tasks.rewards import RatedByFunctions
 from runtime.transport.transfer_queue.installed import TransferQueueMissing, check_transfer_queue_installed
 from runtime.wording import counted
 
 TRACEBACK_FILE = "traceback.txt"
 """In a run's directory: the traceback of an error that does not explain itself."""
-FEW_HELD_OUT = 16
-"""A set with fewer prompts is pointed out: one of them is more than 6% of its accuracy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +82,14 @@ class RunResult:
             "error": outcome.error,
             "lost": list(outcome.lost),
             "checkpoint": None if outcome.checkpoint is None else str(outcome.checkpoint),
+            "checkpoints_lost": outcome.checkpoints_lost,
             "model": None if outcome.model is None else str(outcome.model),
             "core_s": round(outcome.core_s, 3),
             "controller_cpu_s": round(outcome.controller_cpu_s, 3),
             "trace_cpu_s": round(outcome.trace_cpu_s, 3),
             "late_answers": outcome.late_answers,
             "worker_restarts": outcome.worker_restarts,
+            "run_restarts": list(outcome.restarts),
         }
 
 
@@ -116,8 +119,8 @@ def run_training(
                     listener(Notice(notice))
             address = settings.cluster.address
             listener(Notice("starting Ray" if address is None else f"connecting to Ray at {address}"))
-            with memory, ray_session(settings), interrupts_by_signals():  # again: Ray has put its own handlers there
-                outcome = run_on_ray(settings, output, start, listener)
+            with memory:
+                outcome = run_until_it_ends(settings, output, start, resume, listener, began_s)
         except KeyboardInterrupt:
             if outcome is None:
                 raise InterruptedAtStart from None
@@ -160,9 +163,21 @@ def decide_start(
         return Start(num_prompts, held_out, origin, None, prompts_of_sets)
     _refuse_lost_reference(settings, initial_model_of(output))
     point = find_resume_point(output, resume, origin, set_up_in_time(settings, num_prompts))
+    _refuse_nothing_to_do(settings, output, point)
     if changes := config_changes(output, settings):
         tell(f"resuming with another configuration than the run had: {'; '.join(changes)}")
     return Start(num_prompts, held_out, point.origin, point, prompts_of_sets)
+
+
+def _refuse_nothing_to_do(settings: Settings, output: Path, point: ResumePoint) -> None:
+    """A run that closed all its steps, and saved its model, would only be measured and saved once more (X3)."""
+    most, done = settings.grpo.max_num_steps, int(point.control["state"]["trainer"][1])
+    if most is not None and most <= done == steps_of_model(output / FINAL_MODEL):
+        raise ConfigError(
+            f"nothing to do: the run in {output} has closed {counted(done, 'step')}, grpo.max_num_steps is {most}, and "
+            f"{output / FINAL_MODEL} is its model. To train on, raise grpo.max_num_steps; to measure it, run: evenstep "
+            f"eval {output}"
+        )
 
 
 def check_run(settings: Settings, output: Path, *, resume: bool, tell: Tell = lambda text: None) -> tuple[int, HeldOut]:
@@ -205,7 +220,7 @@ def count_items(settings: Settings, tell: Tell) -> tuple[int, HeldOut]:
         raise ConfigError(f"the run cannot start: {error}") from None
     _refuse_too_few(num_prompts, set_up_in_time(settings, num_prompts).limits)
     _warn_of_deadlines(settings, tell)
-    _warn_of_few_held_out(settings, held_out, tell)
+    warn_of_few_held_out(settings, held_out, tell)
     return num_prompts, held_out
 
 
@@ -218,30 +233,6 @@ def _refuse_too_few(num_prompts: int, limits: Limits) -> None:
             f"grpo.num_prompts_per_step = {limits.size}, so no step could be filled and nothing would be trained. Set "
             f"num_prompts_per_step to {max(num_prompts, 1)} or less, or give more data"
         )
-
-
-def _warn_of_few_held_out(settings: Settings, held_out: HeldOut, tell: Tell) -> None:
-    """Accuracy on a handful of prompts moves by chance more than by training."""
-    coarse = []
-    for each in settings.sets:
-        prompts, data = held_out[each.name], "data" if each.data == settings.data else f"{each.key}.data"
-        if prompts >= FEW_HELD_OUT:
-            continue
-        if prompts >= each.data.validation_size:
-            remedy = f"raise {data}.validation_size"
-        elif _is_fraction_of_rows(each.data):
-            remedy = f"raise {data}.held_out_fraction, or give more data"
-        else:
-            remedy = "give more held-out data"
-        coarse.append(f"{each.name} measures {counted(prompts, 'held-out prompt')}: {remedy}")
-    if coarse:
-        tell(f"accuracy on fewer than {FEW_HELD_OUT} prompts is coarse; {'; '.join(coarse)}")
-
-
-def _is_fraction_of_rows(data: DataConfig) -> bool:
-    """Whether `held_out_fraction` decides how many rows are held out, and can be raised."""
-    task = data.task
-    return isinstance(task, FileTaskConfig) and not is_held_out_apart(task) and data.held_out_fraction < 1
 
 
 def _warn_of_deadlines(settings: Settings, tell: Tell) -> None:
@@ -273,8 +264,10 @@ def _refuse_lost_reference(settings: Settings, initial: Path) -> None:
         )
 
 
-def run_on_ray(settings: Settings, output: Path, start: Start, listener: Listener) -> Outcome:
-    """The run on the connected Ray session. Raises as `run_training` does."""
+def run_on_ray(settings: Settings, output: Path, start: Start, listener: Listener, began_s: float = 0.0) -> Outcome:
+    """`run_training` on the Ray session; its command began at `began_s` (monotonic; 0: now). Raises the same errors."""
+    import ray
+
     from runtime.launch.driving import drive
     from runtime.naming import Names, missing_resources
 
@@ -287,18 +280,20 @@ def run_on_ray(settings: Settings, output: Path, start: Start, listener: Listene
     if missing:
         listener(Notice(f"waiting for the cluster to grow: {missing}"))
     names = Names(settings.cluster.run_name or time.strftime("run-%Y%m%d-%H%M%S"), settings.cluster.namespace)
-    listener(Notice(f"run {names.run} in {output}; evenstep status --run {names.run} says where it stands"))
+    listener(Notice(f"run {names.run} in {output}; evenstep status {shlex.quote(str(output))} says where it stands"))
+    place = LivePlace(names.run, ray.get_runtime_context().gcs_address, names.namespace)
     listener(Notice(f"counting the prompts and preparing the model {settings.policy.model_name}"))
     with starting_in(output) as removed, _refused_files():
         if removed:
             listener(Notice(f"the last run that started in {output} never began: removed its {', '.join(removed)}"))
         if start.resume is None:
             write_run_id(output, start.origin.run)
-        with alone_in(output):
+        with alone_in(output), noted_in(output, place, lambda text: listener(Notice(text))):
             model_directory = _prepare_model(settings, initial_model_of(output), listener)
             if start.resume is None:
                 write_config(output, settings)
-            return drive(RunPlan(settings, names, model_directory, output.resolve(), start), listener)
+            plan = RunPlan(settings, names, model_directory, output.resolve(), start, began_s or time.monotonic())
+            return drive(plan, listener)
 
 
 @contextmanager
@@ -336,7 +331,7 @@ def _prepare_model(settings: Settings, directory: Path, listener: Listener) -> P
         failure = failure_of(error)
         if isinstance(failure.cause, FileNotWritten):
             raise failure.cause from None
-        raise RunFailed(failure.says, failure.traceback) from error
+        raise RunFailed(failure.says, failure.traceback, infra=failure.infra) from error
     except KeyboardInterrupt:
         raise InterruptedAtStart from None
     for notice in prepared.found.notices:

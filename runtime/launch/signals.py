@@ -19,6 +19,9 @@ LOADING_S = 120.0
 """Deadline for a sampler to be imported and constructed. The import of a large library may take its time."""
 
 
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
+
+
 class NoAnswer(Exception):
     """Code of a user missed its deadline. The message gives the deadline and the line that was running."""
 
@@ -29,8 +32,17 @@ def interrupts_by_signals() -> AbstractContextManager[None]:
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
-    heard = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN]
+    heard = [number for number in _ENDING if signal.getsignal(number) != signal.SIG_IGN]
     return _handled(heard, interrupt)  # nohup has SIGHUP ignored
+
+
+@contextmanager
+def counted_interrupts() -> Iterator[list[int]]:
+    """Yields a list to which each SIGINT, SIGTERM and SIGHUP is added, instead of being raised."""
+    came: list[int] = []
+    heard = [number for number in (signal.SIGINT, *_ENDING) if signal.getsignal(number) != signal.SIG_IGN]
+    with _handled(heard, lambda number, frame: came.append(number)):
+        yield came
 
 
 def uninterrupted() -> AbstractContextManager[None]:

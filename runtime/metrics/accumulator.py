@@ -33,7 +33,7 @@ from fsm.machines.trainer import TrainerState
 from fsm.rules import changes
 from fsm.state import NONE, Limits, State, assembling_step
 from runtime.groups import GroupReceipt
-from runtime.metrics.step_record import PASS_RATES, RATE_WINDOW_S, StepRecord
+from runtime.metrics.step_record import PASS_RATES, RATE_WINDOW_S, RESTARTED, StepRecord
 from runtime.training.step_metrics import StepMetrics
 
 
@@ -90,6 +90,7 @@ class _Interval:
     late_answers: int = 0
     retries: Counter[str] = field(default_factory=Counter)
     dropped_in_a_row_max: int = 0
+    restarts: Counter[str] = field(default_factory=Counter)
     trained: StepMetrics | None = None
 
 
@@ -133,6 +134,8 @@ class StepMeter:
         self._finished: tuple[int, int] | None = None
         """Prompt and step of the group that finished last, until its receipt arrives."""
         self._workers: dict[str, _WorkerTimes] = {}
+        self._serving: set[str] = set()
+        """Generation workers."""
         self._closed: _Closed | None = None
         self._records: list[StepRecord] = []
         self._rates: deque[_Rate] = deque()
@@ -192,6 +195,19 @@ class StepMeter:
             self._workers[worker] = _WorkerTimes(busy_s, self._now_s, busy_s, self._now_s)
         else:
             known.busy_s, known.at_s = busy_s, self._now_s
+
+    def worker_started(self, worker: str) -> None:
+        """A generation worker serves."""
+        self._serving.add(worker)
+
+    def worker_lost(self, worker: str) -> None:
+        """A generation worker is being restarted."""
+        self._serving.discard(worker)
+        self.restarted("generation")
+
+    def restarted(self, what: str) -> None:
+        """One of RESTARTED is restarted."""
+        self._interval.restarts[what] += 1
 
     def take(self) -> list[StepRecord]:
         """The records completed since the last call, in order."""
@@ -292,6 +308,8 @@ class StepMeter:
                 dropped_by_kind={kind: counted.dropped[kind] for kind in ("infra", "data", "claim")},
                 retries={kind: interval.retries[kind] for kind in ("infra", "data")},
                 dropped_in_a_row_max=interval.dropped_in_a_row_max,
+                restarts={what: interval.restarts[what] for what in RESTARTED},
+                workers_serving=len(self._serving),
                 generation_tokens_per_s=generated_per_s,
                 trained_tokens=None if trained is None else trained.tokens,
                 masked_rollouts=None if trained is None else trained.masked_sequences,

@@ -7,6 +7,8 @@ from typing import Any
 PASS_RATES = ("0", "0-0.25", "0.25-0.5", "0.5-0.75", "0.75-1", "1")
 """None correct, all correct, and quarters between; each quarter includes its lower end."""
 RATE_WINDOW_S = 30.0
+RESTARTED = ("generation", "quarantined", "reward", "store")
+"""What is restarted: all generation workers, those of them that were quarantined, reward workers, the group store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,10 @@ class StepRecord:
     logprob_mismatch_mean: float | None = None
     logprob_mismatch_max: float | None = None
     logprob_mismatch_share: float | None = None
+    restarts: dict[str, int] = dataclasses.field(default_factory=dict)
+    """Restarts since the last record, by `RESTARTED`. Traces older than this field and the following end before it."""
+    workers_serving: int | None = None
+    """Generation workers that served when the step closed."""
     not_finite: str | None = None
     """Why the step was not applied: the first number that was not finite, with microbatch and prompts; None if it was
     applied. Metrics that are not finite themselves are None."""

@@ -88,6 +88,17 @@ def zero_if_off(value: Any, _: Theirs) -> Converted:
     return Converted(Fate.RENAMED, value if isinstance(value, int) and value > 0 else 0)
 
 
+def seconds(value: Any, _: Theirs) -> Converted:
+    """Seconds of a time DD:HH:MM:SS; null where there is none."""
+    parts = str(value).split(":")
+    if value is None:
+        return _NULL
+    if len(parts) != 4 or not all(part.strip().isdigit() for part in parts):
+        return Converted(Fate.DECIDE, is_written=False)
+    days, hours, minutes, rest = map(int, parts)
+    return Converted(Fate.RENAMED, float(((days * 24 + hours) * 60 + minutes) * 60 + rest))
+
+
 def whole(value: Any, _: Theirs) -> Converted:
     """A number of epochs or steps as a whole number, rounded up."""
     return Converted(Fate.RENAMED, max(1, math.ceil(value)))
@@ -141,6 +152,6 @@ def jinja_file(value: Any, _: Theirs) -> Converted:
 
 CONVERSIONS = (
     same, built_in, lost, decide, unless, decide_unless, unless_on, decide_if_on, only, pick, if_set, if_positive,
-    zero_if_off, whole, local_model, same_as, listed, joined, top_k_if_set,
+    zero_if_off, seconds, whole, local_model, same_as, listed, joined, top_k_if_set,
     all_samples, jinja_file,
 )  # fmt: skip

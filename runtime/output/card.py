@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from runtime.evaluation.config import DEFAULT_SET
-from runtime.files import Json, write_text_aside, writing
+from runtime.files import Json, refuse_not_plain, write_text_aside, writing
 from runtime.metrics.writers import METRICS_FILE
 from runtime.output.directory import RUN
 from runtime.settings import SMOLLM2, TINY, Settings
@@ -42,6 +42,16 @@ def write_card(model: Path, output: Path, settings: Settings, step: int) -> None
     """
     with writing(model / CARD, "the model has no card, and loads without one"):
         write_text_aside(model / CARD, card_of(output, settings, step))
+
+
+def steps_of_model(model: Path) -> int | None:
+    """The optimizer steps of a saved model, from its card; None without a card that says so."""
+    try:
+        refuse_not_plain(model / CARD)
+        front = (model / CARD).read_text(encoding="utf-8").split("---\n")[1]
+        return int(yaml.safe_load(front)["evenstep"]["steps"])
+    except (OSError, ValueError, LookupError, TypeError, yaml.YAMLError):
+        return None
 
 
 def card_of(output: Path, settings: Settings, step: int) -> str:

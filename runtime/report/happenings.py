@@ -28,6 +28,8 @@ class Kind(IntEnum):
     FAILED = 9
     INTERRUPTED = 10
     NOT_WRITTEN = 11
+    WORKER_QUARANTINED = 12
+    ACTOR_RESTARTED = 13
 
 
 KINDS = [kind.name.lower().replace("_", " ") for kind in Kind]
@@ -87,6 +89,10 @@ class Happenings:
                 self._mark(now, Kind.CHECKPOINTED, f"after {counted(step, 'step')}: {path}")
             case notes.NotWritten(path, reason):
                 self._mark(now, Kind.NOT_WRITTEN, f"{path}: {reason}")
+            case notes.WorkerQuarantined(worker, reason):
+                self._mark(now, Kind.WORKER_QUARANTINED, f"{worker}: {reason}")
+            case notes.ActorRestarted(actor, reason):
+                self._mark(now, Kind.ACTOR_RESTARTED, f"{actor}: {reason}")
             case notes.RunEnded(status):
                 kind = Kind[status.upper()]
                 if kind not in self._ends:  # the core's change was marked already

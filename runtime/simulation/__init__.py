@@ -6,9 +6,9 @@ too late or never, and die. `python -m runtime.simulation --help` says how to ru
 Nothing else in the runtime imports this package.
 
     clock         an asyncio loop whose time is simulated
-    faults        the kinds of faults, and what one that strikes raises
-    plan          from a seed to a run: its configuration, delays and faults
+    plan          the kinds of faults; from a seed to a run: its configuration, delays and faults
     world         what outlives a controller, the dice, and rows of groups
+    placement     which worker has which attempts
     witness       what must hold, checked by somebody who sees every event and every call
     fleet         generation workers
     trainer       trainer ranks, and the checkpoints that they write

@@ -11,9 +11,8 @@ from fsm.config.parse import parse_config
 from fsm.config.setup import set_up
 from fsm.events import Attempt
 from runtime.settings import Settings
-from runtime.simulation.faults import Fault
 from runtime.simulation.life import Life, Past
-from runtime.simulation.plan import STALENESS, WINDOW, SimulationPlan, run_plan
+from runtime.simulation.plan import STALENESS, WINDOW, Fault, SimulationPlan, run_plan
 from runtime.simulation.runs import simulate
 from runtime.simulation.world import SavedRun
 

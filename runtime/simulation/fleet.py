@@ -9,8 +9,7 @@ from fsm.events import Attempt, FailureKind
 from runtime.actors.fleet import Fleet
 from runtime.groups import Evaluation, GroupReceipt, HeldOutPrompt, HeldOutRollout
 from runtime.naming import worker_names
-from runtime.simulation.faults import Fault
-from runtime.simulation.plan import RESTART_S, ROLLOUT_S, SYNC_S
+from runtime.simulation.plan import RESTART_S, ROLLOUT_S, SYNC_S, Fault
 from runtime.simulation.witness import Witness
 from runtime.simulation.world import SimulatedPlane, SimulatedWorld
 from runtime.tasks.base import Verdict
@@ -74,7 +73,6 @@ class SimulatedFleet(Fleet):
         self._witness = witness
         self._plane = plane
         self._desks = {name: _Desk(name) for name in worker_names(world.plan.settings)}
-        self.workers = tuple(self._desks)
         self._version = -1
         """The version that was last published."""
         self._filters = bool(world.plan.setup.limits.dynamic_sampling)
@@ -86,6 +84,13 @@ class SimulatedFleet(Fleet):
             desk.opened.set()
 
     # What the pumps call
+
+    @property
+    def workers(self) -> tuple[str, ...]:
+        return tuple(self._desks)
+
+    def expired(self, worker: str, attempts: Sequence[Attempt]) -> None:
+        """No worker is restarted for it here."""
 
     async def exchange(self, worker: str, orders: Sequence[Order]) -> Sequence[Answer]:
         desk = self._desks[worker]

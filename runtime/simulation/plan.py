@@ -6,24 +6,61 @@ too (swarm testing, Groce et al. 2012).
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from fsm.config.parse import parse_config
 from fsm.config.setup import Setup, set_up
-from fsm.errors import ConfigError
+from fsm.errors import ConfigError, EvenstepError
 from runtime.checkpoints.origin import Origin
 from runtime.control.messages import RunPlan, Start
 from runtime.naming import Names
 from runtime.settings import Settings
-from runtime.simulation.faults import SCHEDULED, Fault
+
+
+class Fault(StrEnum):
+    """What goes wrong. The value is its name in tables and reports."""
+
+    INFRA = "attempt fails (infra)"
+    DATA = "attempt fails (data)"
+    VERDICT = "verifier raises"
+    HANG = "attempt is never answered"
+    TOO_LATE = "attempt is answered after its deadline"
+    TWICE = "answer comes twice"
+    EARLIER_LIFE = "answer to an earlier controller"
+    WORKER_DIES = "worker dies"
+    WORKER_DIES_LOADING = "worker dies in a load"
+    WORKER_DIES_AGAIN = "worker dies as it restarts"
+    ANSWER_AFTER_DEATH = "answer of a worker that died"
+    EVALUATION_REPEATED = "part of a validation is repeated"
+    ROW_UNREADABLE = "row is unreadable"
+    STORE_LOST = "group store loses every row"
+    TRAINER_SLOW = "trainer is slow"
+    TRAINER_DIES = "trainer dies"
+    SYNC_SLOW = "weight sync is slow"
+    PUBLISH_FAILS = "publishing fails"
+    NO_TOKENS = "step without a trained token"
+    DISK_FULL = "checkpoint is refused"
+    DISK_SLOW = "checkpoint is written slowly"
+    CRASH = "controller crashes"
+    INTERRUPT = "run is interrupted"
+
+
+SCHEDULED = (Fault.WORKER_DIES, Fault.STORE_LOST, Fault.CRASH, Fault.INTERRUPT)
+"""These strike at moments; the others at what they happen to."""
+
+
+class ActorGone(EvenstepError):
+    """A simulated actor whose loss ends the run, which resumes from a checkpoint."""
+
 
 SAMPLERS = ("in_order", "ready_first", "windowed", "weight_fifo")
 WINDOW = {"in_order": "max_lookahead_versions"}
 """The key of a sampler's window; of the others it is this one:"""
 STALENESS = "max_staleness_versions"
-ROLLOUT_S, CHUNK_S, STEP_S, SYNC_S, SAVE_S, RESTART_S = 20.0, 8.0, 4.0, 3.0, 6.0, 40.0
+ROLLOUT_S, CHUNK_S, STEP_S, SYNC_S, COPY_S, SAVE_S, RESTART_S = 20.0, 8.0, 4.0, 3.0, 1.0, 6.0, 40.0
 """Usual durations, in seconds."""
 PACES = ("alike", "coarse", "grid", "spread")
 """How durations differ: not at all; by all or nothing, so that most things happen at once; by multiples; or widely."""
@@ -64,7 +101,7 @@ class SimulationPlan:
         prompts = limits.prompts_per_epoch * limits.epochs
         attempts = failure.max_infra_attempts_per_prompt + failure.max_data_attempts_per_prompt
         attempt_s = SLOWEST * ROLLOUT_S + failure.max_backoff_s + (failure.rollout_timeout_s or 0.0)
-        step_s = SLOWEST * (2 * CHUNK_S * limits.size + STEP_S + SYNC_S + SAVE_S + ROLLOUT_S)
+        step_s = SLOWEST * (2 * CHUNK_S * limits.size + STEP_S + SYNC_S + COPY_S + SAVE_S + ROLLOUT_S)
         stall_s = 2 * self.settings.async_rl.stall_watchdog.stall_timeout_s
         return prompts * attempts * attempt_s + (prompts / limits.size + 1) * step_s + SLOWEST * RESTART_S + stall_s
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 from fsm.errors import LimitReached
 from runtime.simulation.clock import Halted, NothingScheduled, TimeIsUp, VirtualLoop
-from runtime.simulation.faults import ActorGone, Fault
 from runtime.simulation.life import FRESH, Life, LifeEnd, OnEvent, Past, begin
-from runtime.simulation.plan import LIVES_MAX, SimulationPlan
+from runtime.simulation.plan import LIVES_MAX, ActorGone, Fault, SimulationPlan
 from runtime.simulation.world import SimulatedWorld, StruckFault
 
 TURNS_MAX = 200_000

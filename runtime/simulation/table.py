@@ -4,9 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from runtime.simulation.faults import Fault
 from runtime.simulation.mutants import Caught
-from runtime.simulation.plan import SAMPLERS
+from runtime.simulation.plan import SAMPLERS, Fault
 from runtime.simulation.runs import Story
 
 HEAD = """# Simulated runs

@@ -6,11 +6,12 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from fsm.events import ClaimUnreadable
+from fsm.events import Attempt, ClaimUnreadable
 from runtime.actors.trainer_group import TrainerGroup
+from runtime.actors.trainer_rank import Written
+from runtime.checkpoints.retention import Retention
 from runtime.files import FileNotWritten, Json
-from runtime.simulation.faults import ActorGone, Fault
-from runtime.simulation.plan import CHUNK_S, SAVE_S, STEP_S, SYNC_S
+from runtime.simulation.plan import CHUNK_S, COPY_S, SAVE_S, STEP_S, SYNC_S, ActorGone, Fault
 from runtime.simulation.witness import Witness
 from runtime.simulation.world import Ledger, SavedRun, SimulatedPlane, SimulatedWorld
 from runtime.training.step_metrics import StepMetrics
@@ -25,6 +26,8 @@ class SimulatedTrainer(TrainerGroup):
         self._witness = witness
         self._plane = plane
         self._gone = ""
+        self._copied: tuple[tuple[tuple[int, Attempt], ...], Ledger] | None = None
+        """The groups' data and the ledger of a checkpoint that is being written."""
         self._groups: list[int] = []
         """Prompts whose gradients are accumulated."""
         self.before_stop: tuple[Json, Ledger] | None = None
@@ -59,24 +62,36 @@ class SimulatedTrainer(TrainerGroup):
         await self._work(SYNC_S)
         return Published(version, None)
 
-    async def checkpoint(self, directory: Path, control: Json, rows: Sequence[tuple[int, Row]], keep: int) -> Path:
-        witness, version = self._witness, control["state"]["trainer"][1]
-        ledger = witness.ledger.copy()
-        if self.before_stop is not None and self.before_stop[0] is control:
-            ledger = self.before_stop[1]
-        witness.checkpointed = version
-        if self._world.strikes(Fault.DISK_FULL, f"version {version}"):
-            raise FileNotWritten(directory, "No space left on device", "no checkpoint was added")
-        await self._work(SAVE_S)
+    async def copy_state(self, step: int, rows: Sequence[tuple[int, Row]]) -> None:
+        witness = self._witness
+        witness.checkpointed, ledger = step, witness.ledger.copy()  # of the moment of the core's snapshot
+        await self._work(COPY_S)
         for prompt, row in rows:
             if not witness.reads(prompt, row):
                 raise ActorGone(f"no checkpoint: the data of prompt {prompt} cannot be read")
-        if len(witness.ledger.history) != version:
-            witness.found(f"a checkpoint of version {version} with weights of {len(witness.ledger.history)} steps")
-        if not witness.deaf:
-            kept = tuple((prompt, self._plane.rows[row]) for prompt, row in rows)
+        if len(witness.ledger.history) != step:
+            witness.found(f"a checkpoint of version {step} with weights of {len(witness.ledger.history)} steps")
+        if self._copied is not None:
+            witness.found(f"a copy of version {step} is made before the last one is written")
+        self._copied = (tuple((prompt, self._plane.rows[row]) for prompt, row in rows), ledger)
+
+    async def write_checkpoint(self, directory: Path, control: Json, retention: Retention) -> Written:
+        assert self._copied is not None, "a copy comes before its writing"
+        kept, ledger = self._copied
+        if self.before_stop is not None and self.before_stop[0] is control:
+            ledger = self.before_stop[1]
+        try:
+            slow = 20.0 if self._world.strikes(Fault.DISK_SLOW) else 1.0
+            await asyncio.sleep(self._world.takes_s(slow * SAVE_S))
+            if self._gone:
+                raise ActorGone(f"the trainer is dead: {self._gone}")
+            if self._world.strikes(Fault.DISK_FULL, f"version {control['state']['trainer'][1]}"):
+                raise FileNotWritten(directory, "No space left on device", "no checkpoint was added")
+        finally:
+            self._copied = None
+        if not self._witness.deaf:
             self._world.checkpoints.append(SavedRun(json.dumps(control), kept, ledger))
-        return directory / f"checkpoint-{len(self._world.checkpoints)}"
+        return Written(directory / f"checkpoint-{len(self._world.checkpoints)}", None)
 
     async def save_model(self, directory: Path) -> Path:
         await self._work(SAVE_S)

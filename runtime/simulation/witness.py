@@ -24,6 +24,7 @@ from fsm.events import (
 from fsm.rules.changes import GroupCommitted
 from fsm.snapshot import Json, snapshot
 from fsm.state import State
+from runtime.simulation.placement import Placement
 from runtime.simulation.world import Ledger, SimulatedPlane, SimulatedWorld
 from runtime.transport.answers import Aborted, Answer, Order, Row
 
@@ -68,13 +69,7 @@ class Witness:
         self._backoffs: dict[Attempt, float] = {}
         """When each backoff is over."""
         self._unreadable: set[int] = set()
-        self._load: Counter[str] = Counter()
-        """Attempts that each worker has not answered, as placed by the pump."""
-        self._placed: list[str] = []
-        """Workers that have just been given first attempts, and no others."""
-        self._serving: tuple[str, ...] = ()
-        self._tried: set[int] = set()
-        """Prompts that a worker has had."""
+        self._placement = Placement(self.found)
         self._over = False
         self._trained: set[int] = set()
         """Rows of steps that are closed."""
@@ -112,17 +107,15 @@ class Witness:
         if self._backoffs and min(self._backoffs.values()) < now_s:
             self.found(f"a backoff is over, and the core was not told: {self._backoffs}")
             self._backoffs.clear()
-        if self._placed:
-            least = min(self._load[worker] for worker in self._serving)
-            if any(self._load[worker] - 1 > least for worker in self._placed):
-                self.found(f"attempts were not given to the worker with the fewest: {dict(self._load)}")
-            self._placed.clear()
+        self._placement.look()
 
     # The core
 
     def offered(self, event: Event) -> None:
         """Control gives the core an event, which it may refuse."""
         self.look()
+        if isinstance(event, GroupFailed):
+            self._placement.fails(event)
         if not isinstance(event, GroupFinished | GroupFailed) or self._done("apply the answer to", event.attempt):
             return
         since_s = self._unanswered.get(event.attempt)
@@ -260,15 +253,11 @@ class Witness:
             self.ledger.fates[prompt] = fate
 
     def placed(self, worker: str, attempts: Sequence[Attempt], serving: Sequence[str]) -> None:
-        """The pump has chosen a worker, of those that serve, for attempts. A retry may go to any."""
+        """The pump has chosen a worker, of those that serve, for attempts."""
         self._sent.update(attempts)
         if withdrawn := self._withdrawn & self._sent:
             self.found(f"{withdrawn} were aborted before they were sent, and are sent")
-        self._load[worker] += len(attempts)
-        prompts = {attempt.prompt for attempt in attempts}
-        self._placed += [worker] * prompts.isdisjoint(self._tried)
-        self._tried |= prompts
-        self._serving = tuple(serving)
+        self._placement.gives(worker, attempts, serving)
 
     def exchanges(self, worker: str, orders: Sequence[Order]) -> None:
         """The pump calls a worker."""
@@ -278,7 +267,7 @@ class Witness:
                 self.found(f"nobody has asked for {order}")
             self._sent.discard(order.attempt)
             self._unanswered[order.attempt] = self.world.now_s()
-        if not orders and self._load[worker] <= 0:
+        if not orders and not self._placement.has_any(worker):
             self.found(f"{worker} is asked for answers, and has nothing to answer")
 
     def takes_orders(self, orders: Sequence[Order], version: int) -> None:
@@ -301,7 +290,7 @@ class Witness:
 
     def _answer(self, worker: str, attempt: Attempt, *, counts: bool) -> None:
         if self._unanswered.pop(attempt, None) is not None:
-            self._load[worker] -= 1
+            self._placement.answers(worker)
         self._done("abort", attempt)
         if counts:
             self._owe("apply the answer to", attempt)

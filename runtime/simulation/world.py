@@ -7,8 +7,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from fsm.events import Attempt
-from runtime.simulation.faults import Fault
-from runtime.simulation.plan import SLOWEST, SimulationPlan
+from runtime.simulation.plan import SLOWEST, Fault, SimulationPlan
 from runtime.transport.answers import Row
 
 

@@ -66,6 +66,14 @@ class VerdictFault:
 
     happened: str
     remedy: str
+    infra: bool = False
+    """No fault of the prompt or of the code that rates, such as a service out of reach: a retry may help (L7)."""
+
+
+class InfraFault(str):
+    """Why a rollout has no verdict, where that is an infra failure (L7)."""
+
+    __slots__ = ()
 
 
 class NoReward(Exception):
@@ -170,7 +178,7 @@ class JudgedTask(Task):
 
 
 Rated = Verdict | str
-"""The verdict on a rollout, or why it has none."""
+"""The verdict on a rollout, or why it has none: an InfraFault, or a data failure."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ CODES: Mapping[type[Any], str] = {
     notes.AttemptsPlaced: "AP", notes.WorkerStarted: "WS", notes.WorkerDied: "WD", notes.CallBegan: "CB",
     notes.CallEnded: "CE", notes.GroupReceived: "GR", notes.AnswerWasLate: "LA", notes.Validated: "VD",
     notes.Checkpointed: "CK", notes.NoProgress: "NP", notes.NotWritten: "NW", notes.RunEnded: "RE",
-    notes.TraceClosed: "TE", StepRecord: "SM",
+    notes.TraceClosed: "TE", StepRecord: "SM", notes.WorkerQuarantined: "WQ", notes.ActorRestarted: "AD",
 }  # fmt: skip
 """Events, changes, effects and notes, in this order."""
 EFFECT_CODES: Mapping[type[Any], str] = {**CODES, changes.StepClosed: "CS"}

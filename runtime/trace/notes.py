@@ -129,7 +129,7 @@ class RunEnded(NamedTuple):
 
     status: Status
     error: str | None
-    """Why the run stopped or failed, the first cause first."""
+    """Why the run stopped or failed, the first cause first; of an interrupted one, its time limit if that ended it."""
     step: int
     """Optimizer steps finished."""
     checkpoint: str | None
@@ -148,9 +148,24 @@ class TraceClosed(NamedTuple):
     """The process closed its trace: no record follows. Without it, the process still runs or was killed."""
 
 
+class WorkerQuarantined(NamedTuple):
+    """A generation worker was taken out of service; a WorkerDied follows, since it is killed and restarted."""
+
+    worker: str
+    reason: str
+
+
+class ActorRestarted(NamedTuple):
+    """A reward worker or the group store died, or was killed since it did not answer; Ray restarts it."""
+
+    actor: str
+    reason: str
+
+
 Note = (
     AttemptsPlaced | WorkerStarted | WorkerDied | CallBegan | CallEnded | GroupReceived | AnswerWasLate
     | Validated | Checkpointed | NoProgress | NotWritten | RunEnded | TraceClosed | StepRecord
+    | WorkerQuarantined | ActorRestarted
 )  # fmt: skip
 
 

@@ -148,6 +148,8 @@ class Vitals:
                 self.ended = note
             case notes.Validated() | notes.NoProgress() | notes.NotWritten() | notes.TraceClosed() | StepRecord():
                 pass  # nothing runs or waits because of these
+            case notes.WorkerQuarantined() | notes.ActorRestarted():
+                pass  # a WorkerDied follows; nothing waits for the others' restart itself
 
     def _deaths(self, worker: str) -> int:
         return self.workers[worker].deaths if worker in self.workers else 0

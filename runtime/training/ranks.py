@@ -39,11 +39,6 @@ class Ranks:
         """The element-wise maximum over ranks. A collective: every rank must call it."""
         return self._reduced(values, dist.ReduceOp.MAX)
 
-    def wait_for_all(self) -> None:
-        """Return once every rank has called this."""
-        if self.mesh is not None:
-            dist.barrier(group=self.mesh.get_group())
-
     def _reduced(self, values: Tensor, op: dist.ReduceOp.RedOpType) -> Tensor:
         if self.mesh is None:
             return values
@@ -128,6 +123,16 @@ def gathered(tensors: Mapping[str, Tensor], *, keep: bool) -> dict[str, Tensor]:
         full = whole(tensor.detach())
         if keep:
             kept[name] = full.cpu().contiguous()
+    return kept
+
+
+def copied(tensors: Mapping[str, Tensor], *, keep: bool) -> dict[str, Tensor]:
+    """Like `gathered`, but always copies: a step that changes the tensors does not change the copies."""
+    kept = {}
+    for name, tensor in tensors.items():
+        full = whole(tensor.detach())
+        if keep:
+            kept[name] = full.to("cpu", copy=True, memory_format=torch.contiguous_format)
     return kept
 
 

@@ -7,23 +7,27 @@ A directory holds
     trainer.safetensors  AdamW's moments and steps by parameter name, the random state of torch
     trainer.json         `StepCount`, and the format of the files
 
+`copy_state` copies it, while the trainer rests, and `write_state` writes the copy, while the trainer may train on.
+
 Tensors are whole for any number of ranks, so that a run may resume with another number.
 Accumulated gradients of an unfinished step are not saved: its groups are trained again.
 """
 
+import copy
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 
 from runtime.models.weights import Array, mismatch, named_weights, sent_type, to_numpy
 from runtime.training.model import trainable_parameters
-from runtime.training.ranks import Ranks, gathered, sharded_like, whole
+from runtime.training.ranks import Ranks, copied, sharded_like, whole
 
 FORMAT = "evenstep trainer 1"
 MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -61,34 +65,49 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
             target.copy_(sharded_like(weights[name].to(target.dtype), target))
 
 
-def save_state(
-    directory: Path, *, model: PreTrainedModel, optimizer: torch.optim.AdamW, steps: StepCount, ranks: Ranks
-) -> None:
-    """Write a trainer's state into an empty or new directory. A collective: every rank must call it; rank 0 writes.
+@dataclass(frozen=True, slots=True, eq=False)
+class StateCopy:
+    """A trainer's whole state on the CPU, which no step changes: about 12 bytes a trained parameter."""
 
-    The caller writes aside and renames. Raises FileExistsError if the directory has files in it.
+    steps: StepCount
+    config: PretrainedConfig
+    weights: dict[str, Tensor]
+    moments: dict[str, Tensor]
+    """AdamW's moments and steps, by `kind/parameter`."""
+    random: dict[str, Tensor]
+
+
+def copy_state(
+    *, model: PreTrainedModel, optimizer: torch.optim.AdamW, steps: StepCount, ranks: Ranks
+) -> StateCopy | None:
+    """A copy of a trainer's state; None on all ranks but the first. A collective: every rank must call it."""
+    keeps = ranks.rank == 0
+    weights = copied(dict(named_weights(model)), keep=keeps)
+    moments = copied(_optimizer_tensors(model, optimizer), keep=keeps)
+    if not keeps:
+        return None
+    random = {RANDOM_CPU: torch.get_rng_state()}
+    if ranks.device.type == "cuda":
+        random[RANDOM_DEVICE] = torch.cuda.get_rng_state(ranks.device)
+    return StateCopy(steps, copy.deepcopy(model.config), weights, moments, random)
+
+
+def write_state(directory: Path, state: StateCopy) -> None:
+    """Write a copy into an empty or new directory. The caller writes aside and renames.
+
+    Raises FileExistsError if the directory has files in it.
     """
-    writer = ranks.rank == 0
-    weights = gathered(dict(named_weights(model)), keep=writer)
-    moments = gathered(_optimizer_tensors(model, optimizer), keep=writer)
-    try:
-        if writer:
-            directory.mkdir(parents=True, exist_ok=True)
-            if any(directory.iterdir()):
-                raise FileExistsError(f"{directory} is not empty: save into a new directory")
-            model.config.save_pretrained(directory)
-            save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
-            random = {RANDOM_CPU: torch.get_rng_state()}
-            if ranks.device.type == "cuda":
-                random[RANDOM_DEVICE] = torch.cuda.get_rng_state(ranks.device)
-            save_file(moments | random, directory / "trainer.safetensors")
-            (directory / "trainer.json").write_text(json.dumps({"format": FORMAT, **steps._asdict()}) + "\n")
-    finally:
-        ranks.wait_for_all()  # even if the disk refuses a file: the other ranks would wait for ever
+    directory.mkdir(parents=True, exist_ok=True)
+    if any(directory.iterdir()):
+        raise FileExistsError(f"{directory} is not empty: save into a new directory")
+    state.config.save_pretrained(directory)
+    save_file(state.weights, directory / "model.safetensors", metadata={"format": "pt"})
+    save_file(state.moments | state.random, directory / "trainer.safetensors")
+    (directory / "trainer.json").write_text(json.dumps({"format": FORMAT, **state.steps._asdict()}) + "\n")
 
 
 def load_state(directory: Path, *, model: PreTrainedModel, optimizer: torch.optim.AdamW, ranks: Ranks) -> StepCount:
-    """Read the files of `save_state`, on every rank, into a model and its optimizer.
+    """Read the files of `write_state`, on every rank, into a model and its optimizer.
 
     Raises FileNotFoundError for a missing file, ValueError for another format, model or set of trained parameters.
     """

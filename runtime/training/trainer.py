@@ -42,7 +42,7 @@ from runtime.training.optim import (
     set_learning_rate,
 )
 from runtime.training.ranks import Ranks, alone, gathered, shard_model
-from runtime.training.state import StepCount, load_state, save_state, state_numpy
+from runtime.training.state import StateCopy, StepCount, copy_state, load_state, state_numpy
 from runtime.training.step_metrics import NotFinite, Number, StepMetrics, WeightsNotFinite
 from runtime.training.totals import StepSums, added, no_sums, total_over_ranks
 
@@ -239,10 +239,13 @@ class StepTrainer:
         """
         return {name: array for name, array in state_numpy(self.model, dtype) if self.ranks.rank == 0}
 
-    def save(self, directory: Path) -> None:
-        """Write model, optimizer, version and random state (`state.save_state`). Every rank must call it."""
+    def copy_state(self) -> StateCopy | None:
+        """A copy of model, optimizer, version and random state, for `state.write_state`.
+
+        A collective: every rank must call it. Only rank 0 gets the copy.
+        """
         steps = StepCount(self.version, self.not_applied)
-        save_state(directory, model=self.model, optimizer=self.optimizer, steps=steps, ranks=self.ranks)
+        return copy_state(model=self.model, optimizer=self.optimizer, steps=steps, ranks=self.ranks)
 
     def save_model(self, target: Path, chat_template: str | None = None) -> Path:
         """Write the policy as a Hugging Face directory (`final.save_model_directory`) and return `target`.
@@ -257,7 +260,7 @@ class StepTrainer:
         return target
 
     def load(self, directory: Path) -> None:
-        """Resume from the files of `save` (`state.load_state`). Discards the step in progress.
+        """Resume from the files of `state.write_state`. Discards the step in progress.
 
         Raises WeightsNotFinite too.
         """

@@ -46,6 +46,8 @@ class AttemptFailed:
     kind: FailureKind
     error: str
     notice: str | None = None
+    of_worker: bool = False
+    """Its worker or its node may be to blame: a streak of such failures quarantines it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,10 @@ class Aborted:
 
 
 Answer = AttemptFinished | AttemptFailed | Aborted
+
+
+class RowsNotStored(Exception):
+    """The data plane does not take groups. An infra failure of their attempts (L7)."""
 
 
 class WorkerLost(Exception):

@@ -8,7 +8,8 @@ of the core's state than the version.
     generation   StartRollout, AbortRollout → GroupFinished, GroupFailed: also when a rollout or its worker dies
     not_applied  steps whose numbers are not finite, and when they stop the run
     training     TrainChunk, FinishStep → ClaimUnreadable, ChunkTrained, StepFinished
-    sync         SyncWeights → SyncFinished: where weights are synced; validations and checkpoints between steps
+    checkpoints  a copy of the run between two steps, written while it goes on; waits and retries
+    sync         SyncWeights → SyncFinished: where weights are synced; validations between steps
     clock        StartBackoff → BackoffOver, and the watchdog
     effects      each effect to its pump
 """

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from fsm import effects
 from fsm.errors import InvariantBroken
 from runtime.control.event_loop import Control
+from runtime.control.pumps.checkpoints import CheckpointPump
 from runtime.control.pumps.clock import ClockPump
 from runtime.control.pumps.generation import GenerationPump
 from runtime.control.pumps.rows import Rows
@@ -22,6 +23,7 @@ class Pumps:
     generation: GenerationPump
     training: TrainingPump
     sync: SyncPump
+    checkpoints: CheckpointPump
     clock: ClockPump
     rows: Rows
     recorder: RunRecorder

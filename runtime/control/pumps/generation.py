@@ -3,7 +3,7 @@
 Consumes: StartRollout and AbortRollout; the answers of generation workers; deadlines (W1).
 Waits for: every worker's next answers, in an exchange that also carries the queued starts.
 Unblocked by: a worker that finishes groups, or dies.
-Produces: GroupFinished and GroupFailed.
+Produces: GroupFinished and GroupFailed. A retry after an infra failure goes to another worker, where one serves.
 
 A worker that dies makes its exchange raise WorkerLost with its attempts, or they come as failed answers of the next
 exchange. Each becomes a GroupFailed (infra), which the core retries or gives up on (`fsm`, L7), while `Fleet` restarts
@@ -11,7 +11,7 @@ the worker. After too many deaths `Fleet` raises FleetLost, and the run fails.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from fsm.effects import AbortRollout, StartRollout
@@ -23,6 +23,9 @@ from runtime.control.pumps.rows import Rows
 from runtime.control.run_recorder import RunRecorder
 from runtime.trace.notes import AttemptsPlaced
 from runtime.transport.answers import Aborted, Answer, AttemptFinished, Order, WorkerLost
+
+FAILED_KEPT = 4096
+"""Prompts whose last infra failure is remembered: those that the core gives up on never come back for it."""
 
 
 class GenerationPump:
@@ -47,6 +50,10 @@ class GenerationPump:
         """Exchanges begun with and returned by each worker. Of several under way the last waits; the others return."""
         self._turn_ends = False
         """`_end_turn` is due."""
+        self._failed_on: dict[int, str] = {}
+        """By prompt, the worker on which its last attempt failed by an infra failure."""
+        self.on_expired: Callable[[str, Sequence[Attempt]], None] = lambda worker, attempts: None
+        """Called with a worker, and its attempts that have reached their deadline."""
 
     def start_rollouts(self, starts: Sequence[StartRollout]) -> None:
         """Start rollouts at the end of this turn of the loop, so that several answers lead to one submission."""
@@ -63,22 +70,27 @@ class GenerationPump:
         self._turn_ends = False
         starts, self._starting = self._starting, {}
         submissions = self._spread(starts.values())
-        for worker in self._fleet.workers:
-            if worker in submissions or (self._load[worker] and self._begun[worker] == self._returned[worker]):
-                self._begun[worker] += 1
-                if worker in submissions:
-                    placed = tuple(order.attempt for order in submissions[worker])
-                    self._recorder.note(AttemptsPlaced(worker, placed))
-                exchange = self._exchange(worker, self._begun[worker], submissions.get(worker, []))
-                self._control.spawn(exchange, f"rollouts on {worker}")
+        unasked = (name for name, load in self._load.items() if load and self._begun[name] == self._returned[name])
+        for worker in dict.fromkeys([*submissions, *unasked]):
+            self._begun[worker] += 1
+            if worker in submissions:
+                placed = tuple(order.attempt for order in submissions[worker])
+                self._recorder.note(AttemptsPlaced(worker, placed))
+            exchange = self._exchange(worker, self._begun[worker], submissions.get(worker, []))
+            self._control.spawn(exchange, f"rollouts on {worker}")
         if self._timeout_s is not None and starts:
             self._control.later(self._timeout_s, partial(self._expire, list(starts)))
 
     def _spread(self, starts: Iterable[StartRollout]) -> dict[str, list[Order]]:
-        """Give each rollout to the worker that has fewest; those of one worker are one submission."""
+        """Give each rollout to the worker that has fewest, a retry preferably to another worker than before.
+
+        Those of one worker are one submission.
+        """
         submissions: dict[str, list[Order]] = defaultdict(list)
+        workers = self._fleet.workers
         for start in starts:
-            worker = min(self._fleet.workers, key=lambda name: self._load[name])
+            before = self._failed_on.pop(start.attempt.prompt, None)
+            worker = min(workers, key=lambda name: (name == before, self._load[name]))
             self._load[worker] += 1
             self._worker_of[start.attempt] = worker
             submissions[worker].append(Order(start.attempt, start.start_weight))
@@ -114,17 +126,17 @@ class GenerationPump:
         except WorkerLost as death:
             for attempt in death.lost:
                 self._forget(attempt)
-                self._control.apply(GroupFailed(attempt, FailureKind.INFRA, str(death)))
+                self._fail(worker, GroupFailed(attempt, FailureKind.INFRA, str(death)))
         else:
             if not answers and number == self._begun[worker]:
                 raise InvariantBroken(f"{worker} has {self._load[worker]} attempts to answer, and returned no answer")
             for answer in answers:
                 self._forget(answer.attempt)
-                self._take(answer)
+                self._take(worker, answer)
         self._returned[worker] += 1
         self._soon()
 
-    def _take(self, answer: Answer) -> None:
+    def _take(self, worker: str, answer: Answer) -> None:
         if isinstance(answer, Aborted):
             return  # the core has already counted it aborted, or failed at its deadline
         if answer.notice is not None:
@@ -132,7 +144,15 @@ class GenerationPump:
         if isinstance(answer, AttemptFinished):
             self._finish(answer)
         else:
-            self._control.apply(GroupFailed(answer.attempt, answer.kind, answer.error))
+            self._fail(worker, GroupFailed(answer.attempt, answer.kind, answer.error))
+
+    def _fail(self, worker: str, failed: GroupFailed) -> None:
+        """Remember the worker for the next attempt, which starts at the end of this turn at the earliest."""
+        if not self._control.apply(failed) or failed.kind is not FailureKind.INFRA:
+            return
+        self._failed_on[failed.attempt.prompt] = worker
+        if len(self._failed_on) > FAILED_KEPT:
+            del self._failed_on[next(iter(self._failed_on))]
 
     def _finish(self, answer: AttemptFinished) -> None:
         """Keep the row before applying the event, which may select or evict the group at once."""
@@ -155,7 +175,10 @@ class GenerationPump:
     def _expire(self, attempts: Sequence[Attempt]) -> None:
         """W1: the attempts of one submission that still run have reached their deadline, in order of dispatch."""
         due = [attempt for attempt in attempts if attempt in self._worker_of]
+        late = self._by_worker(due)
         for attempt in due:
             error = f"the attempt ran for rollout_timeout_s = {self._timeout_s:g} s"
-            self._control.apply(GroupFailed(attempt, FailureKind.INFRA, error))
+            self._fail(self._worker_of[attempt], GroupFailed(attempt, FailureKind.INFRA, error))
         self._abort(due)
+        for worker, attempts_there in late.items():
+            self.on_expired(worker, attempts_there)

@@ -7,7 +7,8 @@ Produces: deletions in the data plane. Trained rows go with the next chunk to th
 reads: a separate call once a step would be a tenth of what control costs.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from fsm.effects import ClearRows
 from runtime.transport.answers import Row
@@ -22,6 +23,8 @@ class Rows:
         self._rows: dict[int, Row] = {}
         self._trained: list[Row] = []
         """To be deleted with the next chunk: one step's at most."""
+        self._held: list[Row] | None = None
+        """To be deleted once a checkpoint has copied them; None while none is being copied."""
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -49,8 +52,23 @@ class Rows:
 
     def clear(self, prompts: Iterable[int]) -> None:
         """Delete the rows of prompts that have one."""
-        if gone := self._pop(prompts):
+        gone = self._pop(prompts)
+        if self._held is not None:
+            self._held += gone
+        elif gone:
             self._plane.delete(gone)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Delete nothing in the data plane until the block ends: a checkpoint is being copied."""
+        held: list[Row] = []
+        self._held = held
+        try:
+            yield
+        finally:
+            self._held = None
+            if held:
+                self._plane.delete(held)
 
     def clear_rows(self, clear: ClearRows) -> None:
         """Delete rows that nobody needs any more: those of a trained step with the next chunk, others now."""

@@ -3,7 +3,7 @@
 Consumes: TrainChunk and FinishStep.
 Waits for: the trainer (`TrainerGroup`).
 Unblocked by: a chunk accumulated, an optimizer step done.
-Produces: ClaimUnreadable, ChunkTrained and StepFinished.
+Produces: ClaimUnreadable, ChunkTrained and StepFinished. A call past its deadline ends the run (TrainerSilent).
 
 Overlong filtering leaves a step without a token to train on if every one of its rollouts was cut off. Such a step
 closes like any other and the version moves, while the weights stay. The recorder notes it. After
@@ -18,6 +18,7 @@ from fsm.effects import FinishStep, TrainChunk
 from fsm.errors import LimitReached
 from fsm.events import ChunkTrained, StepFinished
 from runtime.actors.trainer_group import TrainerGroup
+from runtime.control.deadline import Deadline, of_training
 from runtime.control.event_loop import Control
 from runtime.control.pumps.not_applied import StepsNotApplied
 from runtime.control.pumps.rows import Rows
@@ -44,6 +45,9 @@ class TrainingPump:
     """The longest time that a chunk has taken, in seconds."""
     in_a_row: int = 0
     """The last steps that trained on no token."""
+    chunks: Deadline = field(default_factory=of_training)
+    steps: Deadline = field(default_factory=of_training)
+    """Deadlines: optimizer steps and chunks take different times."""
 
     def train_chunk(self, chunk: TrainChunk) -> None:
         self.control.spawn(self._train(chunk), f"chunk {chunk.chunk}")
@@ -56,14 +60,15 @@ class TrainingPump:
         self.not_applied.refuse_to_go_on(chunk.step)
         rows = self.rows.of(group.prompt for group in chunk.groups)
         began_s = asyncio.get_running_loop().time()
-        unreadable = await self.trainer.accumulate(chunk.step, rows, self.rows.take_trained())
+        work = self.trainer.accumulate(chunk.step, rows, self.rows.take_trained())
+        unreadable = await self.chunks.of(f"chunk {chunk.chunk} of step {chunk.step}", work)
         self.longest_s = max(self.longest_s, asyncio.get_running_loop().time() - began_s)
         for claim in unreadable:
             self.control.apply(claim)
         self.control.apply(ChunkTrained(chunk.chunk))
 
     async def _finish(self, finish: FinishStep) -> None:
-        metrics = await self.trainer.finish_step(finish.step)
+        metrics = await self.steps.of(f"the optimizer step {finish.step}", self.trainer.finish_step(finish.step))
         self.recorder.trained(metrics)
         self.not_applied.finished(metrics)
         if metrics.not_finite:

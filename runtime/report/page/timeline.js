@@ -37,7 +37,7 @@ function drawRuler(pen, panel) {
 }
 
 function markColour(kind) {
-  if (kind === MARK["worker died"] || kind === MARK["no progress"] || kind === MARK.stopped || kind === MARK.failed || kind === MARK["not written"]) return "mark";
+  if (kind === MARK["worker died"] || kind === MARK["no progress"] || kind === MARK.stopped || kind === MARK.failed || kind === MARK["not written"] || kind === MARK["worker quarantined"] || kind === MARK["actor restarted"]) return "mark";
   return kind === MARK.validated || kind === MARK.checkpointed ? "call" : "replaced";
 }
 
@@ -343,7 +343,7 @@ function makeTimeline() {
     if (row >= 0) showStep(steps.step[row]);
   };
   new Panel(parent, { name: "Time and other events", title: "Time", height: 34, view: timeView, draw: drawRuler, tell: tellRuler,
-    colours: [["mark", "worker died, no progress, stopped"], ["call", "validated, checkpointed"], ["replaced", "worker started, run resumed or over"]] });
+    colours: [["mark", "worker died or quarantined, no progress, stopped"], ["call", "validated, checkpointed"], ["replaced", "worker started, run resumed or over"]] });
   new Panel(parent, { name: "Steps, the trainer's phases, and calls", height: 58, view: timeView, draw: drawPhases, tell: tellPhases, open: openStep,
     colours: [...data.words.phases.map((phase) => [phase, phase]), ["call", "calls: publish, load, checkpoint, evaluate"]] });
   new Panel(parent, { name: "Buffer, pool, queue and gate", height: 130, view: timeView, draw: drawCounters, tell: tellCounters, open: openStep,

@@ -20,7 +20,10 @@ _DEADLINE = "data.task.timeout_s"
 
 
 class EnvironmentLost(Exception):
-    """An episode's process ended through no fault of the episode. An infra failure: the attempt is retried (L7)."""
+    """An episode ended through no fault of its own: its process did, or what its tool calls is out of reach.
+
+    An infra failure: the attempt is retried (L7).
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +144,8 @@ class EpisodeHost:
                 handle.asked[number].thread, handle.asked[number].tid = thread, tid
             case {"ended": number} if number in handle.asked:
                 wrong = "happened" in message
-                answer = VerdictFault(message["happened"], message["remedy"]) if wrong else message
+                fault = VerdictFault(message["happened"], message["remedy"], message["infra"]) if wrong else None
+                answer = message if fault is None else fault
                 _settle(handle.asked.pop(number), answer)
                 self._leave_if_done()
 

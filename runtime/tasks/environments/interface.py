@@ -16,7 +16,8 @@ class Episode(ABC):
     """One rollout. Its methods are awaited one at a time, in a thread and on an event loop that only it uses.
 
     So it may block, and must not use what is bound to another thread or loop. What a method raises is a data failure of
-    the prompt (L7). Each call has a deadline, `data.task.timeout_s`.
+    the prompt (L7), or an infra failure if it shows that something is out of reach, as a ConnectionError does
+    (docs/failures.md). Each call has a deadline, `data.task.timeout_s`.
     """
 
     prompt: str | Chat

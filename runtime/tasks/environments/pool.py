@@ -96,9 +96,10 @@ class EnvironmentPool:
         self._printed += part[: SHOWN_BYTES - len(self._printed)]
 
 
-def _fault(where: str, name: str, fault: VerdictFault) -> EnvironmentFault:
+def _fault(where: str, name: str, fault: VerdictFault) -> EnvironmentFault | EnvironmentLost:
     failed = "the environment" if isinstance(fault, NotMade) else name
-    return EnvironmentFault(f"{where} {failed} {fault.happened}; {fault.remedy}")
+    kind = EnvironmentLost if fault.infra else EnvironmentFault
+    return kind(f"{where} {failed} {fault.happened}; {fault.remedy}")
 
 
 class HostedEpisode(Episode):
@@ -130,7 +131,8 @@ class HostedEpisode(Episode):
     async def _call(self, name: str, about: str, *arguments: Any) -> dict[str, Any]:
         reply = await self._host.call(name, self._number, *arguments)
         if isinstance(reply, VerdictFault):
-            raise EnvironmentFault(f"{self._said(name, about)} {reply.happened}; {reply.remedy}")
+            kind = EnvironmentLost if reply.infra else EnvironmentFault
+            raise kind(f"{self._said(name, about)} {reply.happened}; {reply.remedy}")
         return reply
 
     def _said(self, name: str, about: str) -> str:

@@ -17,7 +17,7 @@ from runtime.tasks.environments.code import EnvironmentCode
 from runtime.tasks.environments.interface import Environment, Episode
 from runtime.tasks.judges import LARGEST, NAMES_MAX, as_name, as_reward, shown
 from runtime.tasks.verdicts.memory import refuse_more_than
-from runtime.tasks.verdicts.process import Sender, prepare_process, raised
+from runtime.tasks.verdicts.process import Sender, blame, prepare_process, raised
 from runtime.tasks.verdicts.wire import pack_message, receive_case
 
 Reply = dict[str, Any]
@@ -33,7 +33,7 @@ class _Wrong(Exception):
     """Users' code returned something else than it should: what, and what to return."""
 
     def __init__(self, happened: str, remedy: str):
-        self.reply = {"happened": happened, "remedy": remedy}
+        self.reply = {"happened": happened, "remedy": remedy, "infra": False}
         super().__init__(happened)
 
 
@@ -103,7 +103,7 @@ class _EpisodeServer(Sender):
         try:
             pack_message(reply)
         except (TypeError, ValueError, RecursionError) as error:
-            reply = {"happened": f"returned what JSON cannot hold: {error}", "remedy": "return texts and numbers"}
+            reply = _Wrong(f"returned what JSON cannot hold: {error}", "return texts and numbers").reply
         self._send({"ended": number} | reply)
 
     def counts(self) -> Reply:
@@ -149,9 +149,9 @@ class _EpisodeThread:
             except _Wrong as error:
                 reply = error.reply
             except NoReward as error:
-                reply = {"happened": str(error), "remedy": error.remedy}
+                reply = _Wrong(str(error), error.remedy).reply
             except BaseException as error:
-                reply = {"happened": raised(error), "remedy": "make it answer whatever the policy says"}
+                reply = {"happened": raised(error), **blame(error, "make it answer whatever the policy says")}
             self._server.ended(number, reply)
 
     async def _cancellable(self, name: str, arguments: tuple[Any, ...]) -> Reply:

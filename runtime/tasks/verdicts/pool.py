@@ -118,7 +118,7 @@ class VerdictPool:
                 if "needs_main_thread" in message:
                     self._use_main_threads(asked)
                 elif "happened" in message:
-                    asked.give(VerdictFault(message["happened"], message["remedy"]))
+                    asked.give(VerdictFault(message["happened"], message["remedy"], message["infra"]))
                 else:
                     asked.give(Verdict(message["reward"], message["correct"], message["parts"]))
                 handle.retiring |= leaks

@@ -20,6 +20,7 @@ from runtime.tasks.verdicts.clues import EXIT_CLUE, is_of_users
 from runtime.tasks.verdicts.coroutines import Coroutines
 from runtime.tasks.verdicts.memory import refuse_more_than
 from runtime.tasks.verdicts.wire import pack_message, receive_case
+from runtime.taxonomy import cause_of
 
 HEARTBEAT_S = 0.5
 DUMP_SIGNAL = signal.SIGUSR2
@@ -153,7 +154,7 @@ class _Server(Sender):
             self._send({"began": number, "thread": threading.get_ident(), "tid": threading.get_native_id()})
             self._send(self._rated(number, case))
         except BaseException as error:  # raised in this thread from another, before or after the verifier ran
-            fault = {"happened": raised(error), "remedy": "have it raise in no thread that goes on without it"}
+            fault = {"happened": raised(error), **blame(error, "have it raise in no thread that goes on without it")}
             self._send({"ended": number, "leaks": False} | fault)
 
     def _rated(self, number: int, case: tuple[Any, ...]) -> dict[str, Any]:
@@ -163,9 +164,9 @@ class _Server(Sender):
             verdict = self._rate(*case)
             reply |= {"reward": verdict.reward, "correct": verdict.correct, "parts": dict(verdict.parts)}
         except NoReward as error:
-            reply |= {"happened": str(error), "remedy": error.remedy}
+            reply |= {"happened": str(error), "remedy": error.remedy, "infra": False}
         except BaseException as error:
-            reply |= {"happened": raised(error), "remedy": _remedy(error)}
+            reply |= {"happened": raised(error), **blame(error, "make it return 0.0 for what it cannot parse")}
         with self._sending:
             self._waiting -= 1
         here = threading.get_ident()
@@ -191,10 +192,19 @@ def raised(error: BaseException) -> str:
     return f"raised {type(error).__name__}: {text}{where}"
 
 
-def _remedy(error: BaseException) -> str:
-    if isinstance(error, MemoryError):
-        return "let it use less memory, or raise cluster.reward_memory_mib"
-    return "make it return 0.0 for what it cannot parse"
+_LESS_MEMORY = "let it use less memory, or raise cluster.reward_memory_mib (of an environment: data.task.memory_mib)"
+
+
+def blame(error: BaseException, remedy: str) -> dict[str, Any]:
+    """Whether an error of users' code is an infra failure, and the remedy: the given one where the code is to blame."""
+    if isinstance(error, MemoryError):  # of the process' own limit, which another try meets again
+        return {"infra": False, "remedy": _LESS_MEMORY}
+    try:
+        infra = cause_of(error).infra
+    except BaseException:  # attributes of users' errors are users' code
+        infra = False
+    waits = "the attempt is retried after a backoff; if this goes on, look at what it calls"
+    return {"infra": infra, "remedy": waits if infra else remedy}
 
 
 def _signalling_threads() -> set[int]:

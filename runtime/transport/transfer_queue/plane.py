@@ -17,7 +17,7 @@ from ray.exceptions import RayError
 from runtime.groups import RolloutGroup, pack, unpack
 from runtime.naming import Names, start_actor
 from runtime.settings import TransferQueuePlaneConfig
-from runtime.transport.answers import Row
+from runtime.transport.answers import Row, RowsNotStored
 
 if TYPE_CHECKING:
     from runtime.transport.transfer_queue.client import Address, QueueClient
@@ -56,9 +56,15 @@ class TransferQueuePlane:
         return TransferQueuePlane, (self._keeper, self._read_timeout_s)
 
     async def put(self, groups: Sequence[RolloutGroup]) -> list[Row]:
-        client = await asyncio.to_thread(self._connected) if self._client is None else self._client
+        try:
+            client = await asyncio.to_thread(self._connected) if self._client is None else self._client
+        except (RayError, TimeoutError) as error:
+            raise RowsNotStored(f"TransferQueue cannot be reached: {type(error).__name__}: {error}") from error
         keys = [f"{group.prompt}-{uuid4().hex}" for group in groups]  # two attempts of a prompt must not share a key
-        await client.put(keys, [pack(group) for group in groups])
+        try:
+            await client.put(keys, [pack(group) for group in groups])
+        except Exception as error:  # TransferQueue and ZeroMQ raise many kinds
+            raise RowsNotStored(f"TransferQueue took no groups: {type(error).__name__}: {error}") from error
         return [*keys]
 
     def get(self, rows: Sequence[Row], unneeded: Sequence[Row] = ()) -> list[RolloutGroup | str]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from runtime.checkpoints.checkpoint import TRAINER, commit, stage
 from runtime.checkpoints.origin import Origin
+from runtime.checkpoints.retention import Retention, retire
 from runtime.files import sha256_of
 from specs.scenarios.world import World
 from tests.runtime.bookkeeping import config_of, group_of, prompts_with_data, random_moves, world_of
@@ -36,15 +37,17 @@ def write_trainer(version: int) -> Callable[[Path], None]:
     return write
 
 
-def save(directory: Path, *, write_trainer: Callable[[Path], object], **given: Any) -> Path:
+def save(directory: Path, *, write_trainer: Callable[[Path], object], keep: int, **given: Any) -> Path:
     """Write a checkpoint as a trainer does; `write_trainer` gets a folder that does not exist yet."""
     staged = stage(directory)
     try:
         write_trainer(staged / TRAINER)
-        return commit(staged, **given)
+        path = commit(staged, **given)
     except BaseException:
         shutil.rmtree(staged, ignore_errors=True)
         raise
+    assert retire(directory, Retention(keep)) is None
+    return path
 
 
 def save_world(

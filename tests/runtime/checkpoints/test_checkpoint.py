@@ -23,7 +23,9 @@ from runtime.checkpoints.checkpoint import (
     list_checkpoints,
     load,
     newest_whole,
+    staging,
 )
+from runtime.files import FileNotWritten
 from runtime.groups import RolloutGroup
 from specs.scenarios.world import World
 from tests.runtime.bookkeeping import group_of, prompts_with_data, random_moves
@@ -112,8 +114,8 @@ def test_the_newest_is_the_last_written_and_not_that_of_the_largest_step(
 
 def test_only_the_newest_are_kept(tmp_path: Path, worlds: dict[int, World]) -> None:
     paths = [save_world(tmp_path, worlds[step], keep=2) for step in (0, 1, 2, 2)]
-    assert list_checkpoints(tmp_path) == [paths[3], paths[2]]
-    assert sorted(tmp_path.iterdir()) == [paths[2], paths[3]]
+    assert list_checkpoints(tmp_path) == [paths[3], paths[1]], "one of each step"
+    assert sorted(tmp_path.iterdir()) == [paths[1], paths[3]]
 
 
 def test_a_torn_checkpoint_does_not_count_among_those_that_are_kept(tmp_path: Path, worlds: dict[int, World]) -> None:
@@ -121,7 +123,7 @@ def test_a_torn_checkpoint_does_not_count_among_those_that_are_kept(tmp_path: Pa
     (torn / "control.json").unlink()
     newest = save_world(tmp_path, worlds[2], keep=2)
     assert list_checkpoints(tmp_path) == [newest, torn, good]
-    one_more = save_world(tmp_path, worlds[2], keep=2)
+    one_more = save_world(tmp_path, worlds[1], keep=2)
     assert list_checkpoints(tmp_path) == [one_more, newest]
 
 
@@ -241,6 +243,29 @@ def test_a_save_that_fails_leaves_nothing_behind(
     with pytest.raises(OSError, match="No space left"):
         save_world(tmp_path, worlds[1])
     assert list(tmp_path.iterdir()) == [old]
+
+
+@pytest.mark.parametrize("fault", ["is gone", "is a file", "vanishes while it is written to"])
+def test_a_folder_that_is_gone_costs_one_checkpoint_at_most(
+    tmp_path: Path, worlds: dict[int, World], fault: str
+) -> None:
+    directory = tmp_path / "checkpoints"
+    if fault == "is a file":
+        directory.touch()
+
+    def write() -> None:
+        with staging(directory) as staged:
+            shutil.rmtree(directory)
+            write_trainer(1)(staged / TRAINER)
+
+    if fault != "is gone":
+        with pytest.raises(FileNotWritten, match="no checkpoint was added, and there is none in it"):
+            write()
+        directory.unlink(missing_ok=True)
+    with staging(directory) as staged:
+        assert list(directory.iterdir()) == [staged]
+    assert list(directory.iterdir()) == [], "a block that commits nothing leaves nothing"
+    assert_is(load(save_world(directory, worlds[1])), worlds[1])
 
 
 # Torn and foreign

@@ -156,7 +156,7 @@ def test_a_checkpoint_from_elsewhere_is_taken_where_it_is_of_this_run(
     output: Path, tmp_path: Path, worlds: dict[int, World]
 ) -> None:
     own = save_world(tmp_path / "copies", worlds[1])
-    foreign = save_world(tmp_path / "copies", worlds[1], origin=OTHER_RUN)
+    foreign = save_world(tmp_path / "others", worlds[1], origin=OTHER_RUN)
     assert find(output, ResumeRequest(str(own))).checkpoint == own.resolve()
     assert "it is of run" in refused(output, ResumeRequest(str(foreign)))
     (output / "run.json").unlink()

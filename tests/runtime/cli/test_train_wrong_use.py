@@ -32,10 +32,10 @@ def test_an_output_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> N
 
 
 def test_what_is_done_before_an_actor_can_tell_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_ray(settings: Settings) -> NoReturn:
+    def no_ray(settings: Settings, *_: object) -> NoReturn:
         raise RuntimeError("no Ray here")
 
-    monkeypatch.setattr("runtime.launch.run.ray_session", no_ray)
+    monkeypatch.setattr("runtime.launch.run.run_until_it_ends", no_ray)
     told: list[Message] = []
     with pytest.raises(RuntimeError, match="no Ray here"):
         run_training(load_settings(None), tmp_path / "run", resume=None, listener=told.append)

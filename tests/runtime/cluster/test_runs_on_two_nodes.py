@@ -11,7 +11,7 @@ import pytest
 
 from fsm.errors import ConfigError
 from runtime.actors.trainer_rank import TrainerRank
-from runtime.control.messages import Message, Notice
+from runtime.control.messages import Message, StepDone
 from runtime.launch import driving
 from runtime.launch.ray_session import _PRIVATE_ENVIRONMENT, ray_session
 from runtime.output.shared_output import TOKEN_FILE, OutputNotShared, SharedOutput, shared_output
@@ -73,7 +73,7 @@ def test_the_controller_runs_where_the_output_directory_is_and_the_trainer_may_r
     nodes: dict[str, str] = {}
 
     def listen(message: Message) -> None:
-        if not isinstance(message, Notice) and len(nodes) < 2:
+        if isinstance(message, StepDone) and len(nodes) < 2:
             for actor in ray.util.list_named_actors(True):
                 what = actor["name"].partition("-")[2].partition("-")[2]
                 if what in ("controller", "trainer-0"):

@@ -177,6 +177,8 @@ class LocalActor:
         self._unanswered: set[asyncio.Future[Any]] = set()
         self._running: set[asyncio.Task[None]] = set()
         self.dead = False
+        self.frozen = False
+        """It does nothing and replies nothing, and is not dead."""
         self.sent: list[tuple[str, Sequence[Any]]] = []
         """Calls, in the order in which they were sent: method and arguments."""
 
@@ -203,7 +205,7 @@ class LocalActor:
             self.post.send(partial(_reply_error, reply, ActorDiedError()))
 
     def _begin(self, reply: asyncio.Future[Any], method: str, arguments: Sequence[Any]) -> None:
-        if self.dead:
+        if self.dead or self.frozen:
             return
         task = asyncio.create_task(self._run(reply, method, arguments))
         self._running.add(task)
@@ -230,7 +232,7 @@ class LocalMethod:
 
 
 def _reply(actor: LocalActor, reply: asyncio.Future[Any], result: Any) -> None:
-    if not reply.done() and not actor.dead:
+    if not reply.done() and not actor.dead and not actor.frozen:
         reply.set_result(result)
 
 

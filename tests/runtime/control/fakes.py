@@ -14,7 +14,11 @@ from fsm.config.setup import set_up
 from fsm.core import AppliedEvent, Core
 from fsm.effects import StepClosed
 from fsm.events import Attempt, ClaimUnreadable, FailureKind
+from runtime.actors.trainer_rank import Written
+from runtime.checkpointing import CheckpointingConfig
+from runtime.checkpoints.retention import Retention
 from runtime.control.event_loop import Control
+from runtime.control.pumps.checkpoints import CheckpointPump
 from runtime.control.pumps.clock import ClockPump
 from runtime.control.pumps.effects import Pumps
 from runtime.control.pumps.generation import GenerationPump
@@ -157,6 +161,10 @@ class FakeTrainer:
         """Where, and after how many steps."""
         self.full_disk: set[int] = set()
         """Steps whose checkpoint the disk refuses."""
+        self.write_s = 0.0
+        """How long it takes to write a checkpoint, in seconds."""
+        self.copied: tuple[int, list[int]] | None = None
+        """The step and the prompts of a checkpoint that is not written yet."""
 
     async def accumulate(
         self, step: int, rows: Sequence[tuple[int, Row]], unneeded: Sequence[Row]
@@ -178,14 +186,18 @@ class FakeTrainer:
     async def publish(self, version: int) -> Published:
         return Published(version, None)
 
-    async def checkpoint(
-        self, directory: Path, control: dict[str, Any], rows: Sequence[tuple[int, Row]], keep: int
-    ) -> Path:
-        step = control["state"]["trainer"][1]
+    async def copy_state(self, step: int, rows: Sequence[tuple[int, Row]]) -> None:
+        self.copied = step, [prompt for prompt, _ in rows]
+
+    async def write_checkpoint(self, directory: Path, control: dict[str, Any], retention: Retention) -> Written:
+        assert self.copied is not None, "nothing was copied"
+        (step, prompts), self.copied = self.copied, None
+        assert step == control["state"]["trainer"][1]
+        await asyncio.sleep(self.write_s)
         if step in self.full_disk:
             raise FileNotWritten(directory, "No space left on device", "no checkpoint was added")
-        self.saved.append((control, [prompt for prompt, _ in rows]))
-        return directory / f"checkpoint-{len(self.saved)}"
+        self.saved.append((control, prompts))
+        return Written(directory / f"checkpoint-{len(self.saved)}", None)
 
     async def save_model(self, directory: Path) -> Path:
         self.saved_models.append((directory, len(self.steps)))
@@ -298,6 +310,7 @@ class Run:
         stop_after: int | None = None,
         validations: Mapping[str, int | None] | None = None,
         checkpoint_every: int | None = None,
+        checkpointing: dict[str, Any] | None = None,
         stop_after_not_finite: int | None = None,
     ) -> None:
         run_config = parse_config(config)
@@ -311,6 +324,18 @@ class Run:
         self.rows = Rows(self.plane)
         timeout_s = run_config.async_rl.rollout_failure.rollout_timeout_s
         not_applied = StepsNotApplied(stop_after_not_finite)
+        due = {"enabled": checkpoint_every is not None, "every_steps": checkpoint_every or 0, "every_minutes": None}
+        config_of_checkpoints = CheckpointingConfig(**due | (checkpointing or {}))
+        checkpoints = CheckpointPump(
+            self.control,
+            self.trainer,
+            self.rows,
+            self.recorder,
+            config_of_checkpoints,
+            Path("checkpoints"),
+            0.0,
+            not_applied,
+        )
         self.pumps = Pumps(
             control=self.control,
             generation=GenerationPump(self.control, fleet, self.rows, self.recorder, timeout_s),
@@ -319,14 +344,11 @@ class Run:
                 self.control,
                 self.trainer,
                 fleet,
-                self.rows,
                 self.recorder,
+                checkpoints,
                 validations=validations or {},
-                checkpoint_every=checkpoint_every,
-                checkpoints=Path("checkpoints"),
-                keep=1,
-                not_applied=not_applied,
             ),
+            checkpoints=checkpoints,
             clock=ClockPump(self.control, self.recorder, run_config.async_rl.stall_watchdog),
             rows=self.rows,
             recorder=self.recorder,
@@ -335,3 +357,4 @@ class Run:
     async def go(self, limit_s: float = 10.0) -> None:
         """Run to the end; a run that hangs fails."""
         await asyncio.wait_for(self.control.run(self.pumps.carry_out, self.pumps.clock.dead_end), limit_s)
+        await self.pumps.checkpoints.written()

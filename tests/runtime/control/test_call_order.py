@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from fsm.errors import InvariantBroken
 from fsm.events import Attempt
-from runtime.actors.generation_worker import CallOrder, GenerationWorker
+from runtime.actors.calls import CallOrder
+from runtime.actors.generation_worker import GenerationWorker
 from runtime.actors.reward_worker import RewardWorker
 from runtime.groups import Evaluation
 from runtime.transport.answers import Aborted, Answer, AttemptFinished, Publication, Published

@@ -6,9 +6,23 @@ from pathlib import Path
 import pytest
 
 from fsm.errors import EvenstepError, InvariantBroken, Stalled
-from runtime.control.ending import RunInterrupted, SaveStoodStill, bytes_below, ended_by, while_it_grows
+from fsm.snapshot import snapshot
+from runtime.control.ending import (
+    End,
+    RunInterrupted,
+    SaveStoodStill,
+    bytes_below,
+    ended_by,
+    save_at_end,
+    while_it_grows,
+)
 from runtime.control.failures import FailedAttempts, InterruptedAtStart, failure_of
+from runtime.control.messages import Outcome
+from runtime.control.starting import BegunRun
+from runtime.settings import load_settings
+from tests.runtime.control import fakes
 from tests.runtime.control.fakes import FakeFleet, Run
+from tests.runtime.control.test_time_limit import ReportingRecorder, TimedTrainer
 
 CONFIG = {"grpo": {"num_prompts_per_step": 2}, "async_rl": {"sampler": {"name": "in_order"}}}
 
@@ -52,6 +66,21 @@ def test_the_most_frequent_reason_of_failed_attempts_is_told_in_one_line_with_it
     failed.add("worker 1 died")
     newest = "data.jsonl:9: verifier 'm:f' returned nan for the completion 'x y'"
     assert str(failed) == f"3 attempts failed, 2 of them in one way: {newest}"
+
+
+@pytest.mark.parametrize(("differs", "written"), [({}, 0), ({"first_prompt": 9}, 1)])
+def test_an_end_in_the_very_state_of_the_newest_checkpoint_writes_no_other(
+    differs: dict[str, int], written: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fakes, "FakeRecorder", ReportingRecorder)
+    trainer, resumed = TimedTrainer(), tmp_path / "checkpoint-000001-step-00000000"
+    run = Run(CONFIG, 4, FakeFleet(), trainer, checkpointing={"enabled": True})
+    begun = BegunRun(run.control, run.pumps, trainer, run.recorder, Outcome("completed", None), resumed, ran=True)  # type: ignore[arg-type]
+    saved = snapshot(run.core)
+    run.pumps.checkpoints.newest = {**saved, "incarnation": 7, **differs}
+    asyncio.run(save_at_end(begun, End("interrupted", None), tmp_path, load_settings(None, []), lambda: None))
+    assert len(trainer.saved) == written
+    assert (begun.outcome.checkpoint == resumed) is (written == 0)
 
 
 def test_a_save_is_waited_for_as_long_as_it_writes(tmp_path: Path) -> None:

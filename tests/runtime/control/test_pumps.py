@@ -1,6 +1,7 @@
 """The pumps around a real core, with workers and a trainer that answer on the same loop."""
 
 import asyncio
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from fsm.effects import ClearRows
 from fsm.errors import BudgetExceeded, Stalled
 from fsm.events import Attempt, FailureKind, GroupFailed, GroupFinished, StallTimeout
 from fsm.machines.trainer import TrainerState
+from runtime.control.deadline import TrainerSilent
 from runtime.control.pumps.clock import watch
 from runtime.control.pumps.not_applied import NumbersNotFinite
 from runtime.control.pumps.training import NothingTrained
@@ -17,6 +19,7 @@ from runtime.simulation.fleet import evaluation_of, receipt_of
 from runtime.training.step_metrics import NotFinite, Number
 from runtime.transport.answers import Order
 from tests.runtime.control.fakes import FakeFleet, FakeTrainer, Run
+from tests.runtime.control.virtual_time import run_virtually
 
 N = 4
 
@@ -158,6 +161,73 @@ def test_an_infra_failure_backs_off_and_is_tried_again() -> None:
     run = asyncio.run(scenario())
     assert run.fleet.tries[1] == 3
     assert sorted(trained(run)) == list(range(2 * N))
+
+
+def test_a_retry_after_an_infra_failure_goes_to_another_worker_than_the_one_that_failed() -> None:
+    def play(order: Order, tried: int) -> str:
+        return "infra" if tried < 3 else "good"
+
+    async def scenario() -> Run:
+        run = Run(config(max_infra_attempts_per_prompt=9), 4 * N, FakeFleet(play, workers=3))
+        await run.go()
+        return run
+
+    run = asyncio.run(scenario())
+    workers_of: dict[int, list[str]] = {}
+    for worker, attempts in run.fleet.submissions:
+        for attempt in attempts:
+            workers_of.setdefault(attempt.prompt, []).append(worker)
+    assert all(len(workers) == 4 for workers in workers_of.values())
+    pairs = [pair for workers in workers_of.values() for pair in pairwise(workers)]
+    assert all(before != after for before, after in pairs)
+    assert {worker for workers in workers_of.values() for worker in workers} == {"w0", "w1", "w2"}
+
+
+def test_a_retry_goes_to_the_only_worker_there_is_even_if_it_failed_there() -> None:
+    async def scenario() -> Run:
+        run = Run(config(), N, FakeFleet(lambda order, tried: "good" if tried else "infra"))
+        await run.go()
+        return run
+
+    assert sorted(trained(asyncio.run(scenario()))) == list(range(N))
+
+
+def test_attempts_past_their_deadline_are_told_by_worker() -> None:
+    told: list[tuple[str, list[int]]] = []
+
+    async def scenario() -> None:
+        hang = FakeFleet(lambda order, tried: "hang" if order.attempt.prompt < 2 and not tried else "good", workers=2)
+        run = Run(config(rollout_timeout_s=0.05), N, hang)
+        run.pumps.generation.on_expired = lambda worker, attempts: told.append(
+            (worker, [attempt.prompt for attempt in attempts])
+        )
+        await run.go()
+
+    run_virtually(scenario())
+    assert sorted(told) == [("w0", [0]), ("w1", [1])]
+
+
+@pytest.mark.parametrize(
+    ("method", "call"),
+    [
+        ("accumulate", "chunk 0 of step 0 within 3,600 s"),
+        ("finish_step", "the optimizer step 0 within 3,600 s"),
+        ("publish", "publishing version 1 within 900 s"),
+    ],
+)
+def test_a_trainer_that_never_finishes_a_call_ends_the_run_at_the_deadline_with_what_to_set(
+    method: str, call: str
+) -> None:
+    async def for_ever(*arguments: Any) -> Any:
+        await asyncio.get_running_loop().create_future()
+
+    async def scenario() -> None:
+        trainer = FakeTrainer()
+        setattr(trainer, method, for_ever)
+        await Run(config(), 3 * N, FakeFleet(), trainer).go(limit_s=1e6)
+
+    with pytest.raises(TrainerSilent, match=rf"has not finished {call}.* raise cluster\.\w+_timeout_s"):
+        run_virtually(scenario())
 
 
 def test_a_worker_that_dies_fails_what_it_had_and_the_run_goes_on() -> None:

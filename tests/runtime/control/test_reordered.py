@@ -97,6 +97,7 @@ def local_fleet(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fleet_module, "start_actor", cluster.start_actor)
         patch.setattr(fleet_module.ray, "kill", cluster.kill)
+        patch.setattr(fleet_module, "delay_s", lambda in_a_row: 0.0)
         patch.setattr(PolicyHost, "open", lambda settings, *arguments: open_host(settings, begin))
         yield (
             configured,

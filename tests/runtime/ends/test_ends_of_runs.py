@@ -92,7 +92,7 @@ def in_a_sync(run: Run) -> None:
 
 def in_a_checkpoint(run: Run) -> None:
     run.wait_for("^step ")
-    run.actor("ray::TrainerRank.commit")
+    run.actor("ray::TrainerRank.write_checkpoint")
     run.interrupt()
 
 
@@ -227,7 +227,7 @@ def test_a_run_whose_controller_does_not_answer_is_told_and_the_watchdog_ends_it
     def controller_deaf(run: Run) -> None:
         run.wait_for("^step 2 ")
         run.stop_actor("ray::Controller")
-        run.wait_for("nothing was heard of the run for .* a custom sampler does not return")
+        run.wait_for("nothing was heard of the run for .* its process is frozen")
         run.wait_for("run failed")
 
     watchdog = "{stall_timeout_s: 30, stall_action: abort}"

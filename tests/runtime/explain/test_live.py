@@ -21,6 +21,7 @@ from runtime.explain.live import NotReachable, live_lines, standing_of, standing
 from runtime.launch.progress import open_progress
 from runtime.metrics.accumulator import StepMeter
 from runtime.metrics.writers import JsonlWriter, PrometheusWriter
+from runtime.output.cluster_file import LivePlace, noted_in, place_of
 from runtime.trace.files import make_header
 from runtime.trace.notes import WorkerStarted
 from runtime.trace.reader import open_trace
@@ -175,3 +176,31 @@ def test_other_writers_keep_nothing_of_where_a_run_stands(tmp_path: Path) -> Non
     writer.stands({"step": 1, "in_flight": 7})
     writer.close()
     assert (tmp_path / "metrics.jsonl").read_text() == ""
+
+
+def test_status_takes_a_directory_and_says_why_no_run_is_reached_by_it(tmp_path: Path) -> None:
+    def told(*arguments: str) -> tuple[int, str]:
+        result = CliRunner().invoke(app, ["status", *arguments])
+        return result.exit_code, result.output
+
+    place = LivePlace("run-1", "127.0.0.1:6379", "evenstep")
+    with noted_in(tmp_path, place, print):
+        assert place_of(tmp_path) == place
+    assert list(tmp_path.iterdir()) == []
+    code, says = told(str(tmp_path))
+    assert code == 1
+    assert "has no cluster.json: its run starts at this moment" in says
+    (tmp_path / "run.json").write_text("{}")
+    code, says = told(str(tmp_path))
+    assert code == 1
+    assert f"no process runs in {tmp_path}: evenstep explain {tmp_path} says how its run ended" in says
+    for arguments in ([], [str(tmp_path), "--run", "run-1"], [str(tmp_path / "gone")]):
+        assert told(*arguments)[0] == 2
+
+
+def test_a_disk_that_refuses_where_a_run_is_reached_costs_the_run_nothing_else(tmp_path: Path) -> None:
+    told: list[str] = []
+    with noted_in(tmp_path / "gone", LivePlace("run-1", "127.0.0.1:6379", "evenstep"), told.append):
+        pass
+    [line] = told
+    assert "cluster.json" in line

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from runtime.output.directory import FINAL_MODEL
 from runtime.training.trainer import StepTrainer
 from tests.runtime.checkpoints.helpers import save_world, world_at
 from tests.runtime.models import architectures
+from tests.runtime.training.helpers import save_trainer
 
 MEASURED = [
     {"kind": "validation", "step": 0, "accuracy": 0.25, "rollouts": 40},
@@ -40,7 +42,7 @@ def a_run(output: Path, trainer: StepTrainer) -> Path:
     (output / "metrics.jsonl").write_text("\n".join(json.dumps(line) for line in MEASURED) + '\n{"kind": "valid')
     for step in (1, 2):
         architectures.train_a_step(trainer)
-        save_world(output / CHECKPOINTS, world_at(step), trainer=trainer.save)
+        save_world(output / CHECKPOINTS, world_at(step), trainer=partial(save_trainer, trainer))
     return output
 
 

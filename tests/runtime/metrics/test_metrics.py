@@ -89,6 +89,28 @@ def test_retries_drops_by_kind_and_drops_in_a_row_by_hand() -> None:
     assert record.dropped_in_a_row_max == 0, "only infra failures count"
 
 
+def test_restarts_count_for_the_step_in_which_they_happen_and_workers_serve_until_they_are_lost() -> None:
+    run = Metered("ready_first", num_prompts=48, **whole_chunks())
+    for worker in ("generation-0", "generation-1"):
+        run.it.worker_started(worker)
+    run.it.restarted("quarantined")
+    run.it.worker_lost("generation-0")
+    run.it.restarted("reward")
+    run.finish_next(1.0, 0.0)
+    run.finish_next(1.0, 0.0)
+    run.close()
+    record = only(run.it.take())
+    assert record.restarts == {"generation": 1, "quarantined": 1, "reward": 1, "store": 0}
+    assert record.workers_serving == 1
+    run.it.worker_started("generation-0")
+    run.finish_next(1.0, 0.0)
+    run.finish_next(1.0, 0.0)
+    run.close()
+    record = only(run.it.take())
+    assert sum(record.restarts.values()) == 0
+    assert record.workers_serving == 2
+
+
 def test_rates_are_over_a_window_so_a_step_in_which_no_group_finished_is_not_zero() -> None:
     run = Metered("ready_first", window=2, num_prompts=48, **whole_chunks())
     for _ in range(4):

@@ -17,7 +17,7 @@ from runtime.training.ranks import joined_ranks, share_of_rank
 from runtime.training.trainer import StepTrainer
 from tests.runtime.checkpoints.helpers import save_world, world_at
 from tests.runtime.models.architectures import groups, logits_of, save, train_a_step, trainer_of
-from tests.runtime.training.helpers import run_two_ranks
+from tests.runtime.training.helpers import run_two_ranks, save_trainer
 
 NAMES = ("deepseek_v3", "qwen3_moe", "gpt2 tied")
 
@@ -34,7 +34,7 @@ def run_rank(rank: int, directory: Path) -> None:
             if rank == 0:
                 np.savez(directory / f"{name}.npz", **weights)
             trainer.save_model(directory / "final" / name)
-            trainer.save(directory / "saved" / name)
+            save_trainer(trainer, directory / "saved" / name)
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ from runtime.generation.on_vllm.engine import write_for_vllm
 from runtime.models.weights import export_weights
 from runtime.transport.collective.bundle import copy_in, manifest_of, views
 from tests.runtime.models.architectures import ARCHITECTURES, BUFFERED, MIXTURES, fresh, save, train_a_step, trainer_of
+from tests.runtime.training.helpers import save_trainer
 
 PROMPTS = {
     f"{length}": np.random.default_rng(length).integers(3, 90, length).astype(np.int32) for length in (1, 2, 7, 20, 13)
@@ -111,7 +112,7 @@ def test_a_checkpoint_holds_persistent_buffers(name: str, tmp_path: Path) -> Non
     for buffer in trainer.model.buffers():
         if buffer.is_floating_point():
             buffer.add_(0.25)
-    trainer.save(tmp_path / "state")
+    save_trainer(trainer, tmp_path / "state")
     resumed.load(tmp_path / "state")
     ours, theirs = resumed.model.state_dict(), trainer.model.state_dict()
     assert all(torch.equal(ours[key], theirs[key]) for key in theirs)

@@ -20,12 +20,12 @@ from fsm.config.setup import set_up
 from fsm.core import Core
 from fsm.errors import ConfigError
 from fsm.events import Begin
-from runtime.checkpoints.checkpoint import saving
+from runtime.checkpoints.checkpoint import staging
 from runtime.cli.app import app
 from runtime.control.messages import Message, Notice
 from runtime.control.run_recorder import RunRecorder
 from runtime.files import FileNotWritten, write_json_aside, writing
-from runtime.launch.driving import _Heard, _outcome_without_controller
+from runtime.launch.driving import Heard, outcome_without_controller
 from runtime.launch.model import prepare_model
 from runtime.launch.preflight import output_problems
 from runtime.metrics.accumulator import StepMeter
@@ -231,12 +231,10 @@ def test_a_dump_that_is_refused_is_told_and_stops_nothing(tmp_path: Path) -> Non
 
 def test_a_checkpoint_that_is_refused_leaves_the_last_one_and_no_half(tmp_path: Path) -> None:
     (tmp_path / "checkpoint-000001-step-00000004").mkdir()
-    staged = tmp_path / ".tmp-checkpoint-000002"
-    staged.mkdir()
     with (
         files_up_to(1_000),
         pytest.raises(FileNotWritten, match="no checkpoint was added, and checkpoint-000001-step-00000004 stays"),
-        saving(tmp_path, staged),
+        staging(tmp_path) as staged,
     ):
         save_file({"weights": np.zeros(10_000, np.float32)}, staged / "model.safetensors")
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-000001-step-00000004"]
@@ -255,7 +253,7 @@ def test_a_model_that_can_t_be_written_at_the_start_is_named_and_leaves_nothing(
 @pytest.mark.parametrize("error", [FileNotWritten(Path("trace.jsonl"), "No space left", "x"), ConfigError("no module")])
 def test_what_an_actor_refuses_before_the_run_begins_is_a_refusal(error: Exception) -> None:
     with pytest.raises(ConfigError, match=f"the run cannot start: {error}"):
-        _outcome_without_controller(_Heard(1.0), error, None)
+        outcome_without_controller(Heard(1.0), error, None)
 
 
 def test_a_run_whose_checkpoint_is_refused_goes_on_and_writes_the_next(tmp_path: Path) -> None:
@@ -264,10 +262,14 @@ def test_a_run_whose_checkpoint_is_refused_goes_on_and_writes_the_next(tmp_path:
     run = Run(CONTROL_CONFIG, 8, FakeFleet(), trainer, checkpoint_every=2)
     asyncio.run(run.go())
     assert run.core.error is None
-    assert run.recorder.checkpoints == [4]
+    assert run.recorder.checkpoints[-1] == 4
+    assert 2 not in run.recorder.checkpoints
+    assert run.pumps.checkpoints.lost == 1
     assert ("checkpoint", 2, "ended") in run.recorder.calls
     [error] = run.recorder.refused
-    assert str(error).endswith("no checkpoint was added; the run continues, and tries again in 2 steps")
+    assert str(error).endswith("no checkpoint was added; the run continues, and tries again between later steps")
+    [notice] = run.recorder.notices
+    assert notice.startswith("checkpoints can be written again")
 
 
 @pytest.mark.parametrize(

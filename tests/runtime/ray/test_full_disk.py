@@ -52,11 +52,12 @@ def test_a_full_disk_costs_the_files_that_it_refuses_and_not_the_run(model: Path
     assert outcome.status == "completed", outcome.error
     assert not changes
     refused = [text for text in told if "could not be written" in text]
-    checkpoints = [text for text in refused if text.startswith(str(tmp_path / "checkpoints"))]
-    assert checkpoints
-    assert all(
-        "no checkpoint was added, and checkpoint-" in text and "tries again in 5 steps" in text for text in checkpoints
-    )
+    [checkpoint] = [text for text in refused if text.startswith(str(tmp_path / "checkpoints"))]
+    assert "no checkpoint was added, and checkpoint-" in checkpoint
+    assert "stays the newest; the run continues, and tries again between later steps" in checkpoint
+    assert any(text.startswith("checkpoints can be written again: checkpoint-") for text in told)
+    assert outcome.checkpoints_lost > 0
+    assert outcome.lost == ()
     assert len([text for text in refused if text.startswith(str(tmp_path / "trace.jsonl"))]) == 1
     for name in ("metrics.jsonl", "samples.jsonl"):
         assert len([text for text in refused if text.startswith(str(tmp_path / name))]) == 1, name

@@ -143,6 +143,22 @@ def test_a_resume_without_a_configuration_takes_the_one_that_the_run_had(trained
     assert "data.task" not in result.output
 
 
+def test_a_run_that_has_closed_all_its_steps_is_not_started_to_do_nothing(trained: Path) -> None:
+    limit = load_settings(None, [*RUN, f"grpo.max_num_steps={STEPS}"])
+    with pytest.raises(ConfigError, match=rf"nothing to do: .* has closed {STEPS} steps, .*raise grpo.max_num_steps"):
+        decide_start(limit, trained, ResumeRequest())
+
+
+def test_a_resume_at_the_limit_saves_the_model_that_a_kill_has_cost(run: Path) -> None:
+    shutil.rmtree(run / "model" / "final")
+    checkpoints = list_checkpoints(run / CHECKPOINTS)
+    outcome, _ = start_and_run(run, [], ResumeRequest(), STEPS)
+    assert resumed_steps(outcome) == [0, 1, 2]
+    assert outcome.model is not None
+    assert list_checkpoints(run / CHECKPOINTS) == checkpoints, "none is written of the same step"
+    assert outcome.checkpoint == checkpoints[0].resolve()
+
+
 def test_a_resume_that_is_refused_or_interrupted_on_ray_changes_nothing_either(trained: Path) -> None:
     before = tree(trained)
     too_short = load_settings(None, [*RUN, "data.validation_size=16", "generation.max_prompt_tokens=3"])

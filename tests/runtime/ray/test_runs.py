@@ -10,6 +10,7 @@ from fsm.events import GroupFailed, GroupFinished
 from runtime.control.messages import Message, Notice, StepDone
 from runtime.explain.explanation import explain
 from runtime.explain.finding import RunVerdict
+from runtime.explain.live import Standing
 from runtime.naming import missing_resources
 from runtime.trace.notes import Note, RunEnded, WorkerDied, WorkerStarted
 from runtime.trace.reader import open_trace
@@ -177,7 +178,7 @@ def test_a_run_goes_on_however_often_its_reward_workers_are_killed(model: Path, 
     killed: list[str] = []
 
     def kill(message: Message) -> None:
-        if len(killed) < 12 and not isinstance(message, Notice):
+        if len(killed) < 12 and isinstance(message, Standing | StepDone):
             worker = kill_actor(settings, f"-reward-{len(killed) % 2}", for_good=False)
             killed.extend([] if worker is None else [worker])
 

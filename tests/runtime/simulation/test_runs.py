@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from fsm.errors import BelowFloor
-from runtime.simulation.faults import Fault
-from runtime.simulation.plan import SAMPLERS, plan_of
+from runtime.simulation.plan import SAMPLERS, Fault, plan_of
 from runtime.simulation.runs import Story, simulate
 from runtime.simulation.table import Totals
 from runtime.transport.answers import Order

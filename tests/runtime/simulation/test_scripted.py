@@ -54,7 +54,7 @@ def test_a_pump_that_drops_what_a_scenario_tells_is_found() -> None:
     edits = edited(
         {
             "runtime.control.pumps.generation:GenerationPump._take": {
-                "self._control.apply(GroupFailed(answer.attempt, answer.kind, answer.error))": "pass"
+                "self._fail(worker, GroupFailed(answer.attempt, answer.kind, answer.error))": "pass"
             }
         }
     )

@@ -373,3 +373,19 @@ def test_items_are_those_that_the_environment_has(items: int | None, training: i
     data = DataConfig(task=task, validation_size=8)
     assert load_task(data, "training").num_prompts == training
     assert load_task(data, "validation").num_prompts == held_out
+
+
+def test_a_tool_that_is_out_of_reach_is_an_infra_failure_of_its_rollout_alone() -> None:
+    async def scenario(pool: EnvironmentPool) -> None:
+        refused, wrong, good = [await pool.open("training", index) for index in range(3)]
+        with pytest.raises(
+            EnvironmentLost, match=r"respond to the turn 'refused' raised ConnectionRefusedError.*retried"
+        ):
+            await refused.respond("refused")
+        with pytest.raises(EnvironmentLost, match="'wrapped' raised Refusal: the judge did not answer"):
+            await refused.verdict(completion("wrapped"))
+        with pytest.raises(EnvironmentFault, match="raised ValueError: HTTP 400"):
+            await wrong.respond("bad-request")
+        assert await good.respond("good") == "good"
+
+    within(scenario, target="calling:Calling")

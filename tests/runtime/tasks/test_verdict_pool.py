@@ -377,3 +377,24 @@ def _is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+@pytest.mark.parametrize("target", ["calling:judged", "calling:judged_async"])
+def test_a_service_that_is_out_of_reach_is_an_infra_failure_and_a_wrong_request_a_data_failure(target: str) -> None:
+    answers = rated(["good", "refused", "wrapped", "bad-request"], target=target)
+    assert answers[0] == GOOD
+    refused, wrapped, wrong = answers[1:]
+    assert isinstance(refused, VerdictFault)
+    assert isinstance(wrapped, VerdictFault)
+    assert isinstance(wrong, VerdictFault)
+    assert (refused.infra, wrapped.infra, wrong.infra) == (True, True, False)
+    assert "ConnectionRefusedError" in refused.happened
+    assert "calling.py:" in refused.happened
+    assert "retried after a backoff" in refused.remedy
+    assert wrong.remedy == "make it return 0.0 for what it cannot parse"
+
+
+def test_a_verifier_that_runs_out_of_its_memory_is_a_data_failure() -> None:
+    (fault,) = rated(["allocates"], processes=1, memory_mib=1024)
+    assert isinstance(fault, VerdictFault)
+    assert not fault.infra

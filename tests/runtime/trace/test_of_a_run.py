@@ -16,7 +16,15 @@ from runtime.control.run_recorder import RunRecorder
 from runtime.launch.signals import on_sigusr1
 from runtime.metrics.accumulator import StepMeter
 from runtime.trace.moment import state_at
-from runtime.trace.notes import AttemptsPlaced, CallBegan, NoProgress, WorkerDied, WorkerStarted
+from runtime.trace.notes import (
+    ActorRestarted,
+    AttemptsPlaced,
+    CallBegan,
+    NoProgress,
+    WorkerDied,
+    WorkerQuarantined,
+    WorkerStarted,
+)
 from runtime.trace.reader import open_trace
 from runtime.trace.records import NoteRecord
 from runtime.trace.writer import Trace
@@ -57,6 +65,34 @@ def test_notes_of_a_run_are_in_its_trace_and_a_stall_dumps_the_memory_once(tmp_p
     assert [rollout.worker for rollout in moment.vitals.rollouts.values()] == ["generation-0"] * len(attempts)
     assert moment.vitals.calls["publish"][0] == 0
     assert not moment.vitals.workers["generation-0"].alive
+
+
+def test_a_quarantine_and_a_restart_are_noted_and_told_once(tmp_path: Path) -> None:
+    told: list[str] = []
+
+    def tell(message: Message) -> None:
+        assert isinstance(message, Notice)
+        told.append(message.text)
+
+    with open_for(tmp_path / "trace.jsonl") as trace:
+        recorder = recorder_of(trace, tell)
+        recorder.worker_started("generation-0")
+        recorder.worker_quarantined("generation-0", "its process has not answered for 60 s")
+        recorder.worker_lost("generation-0", "its process has not answered for 60 s")
+        recorder.actor_restarted("the group store", "store", "it died: killed\nby signal 9")
+        recorder.worker_lost("generation-0", "killed")
+    notes = [record.note for record in open_trace(tmp_path).records() if isinstance(record, NoteRecord)]
+    assert notes[1:4] == [
+        WorkerQuarantined("generation-0", "its process has not answered for 60 s"),
+        WorkerDied("generation-0", "its process has not answered for 60 s"),
+        ActorRestarted("the group store", "it died: killed\nby signal 9"),
+    ]
+    assert told == [
+        "generation worker generation-0 is quarantined, and restarted: its process has not answered for 60 s",
+        "the group store is restarted: it died: killed; the groups that it held are lost, and count as unreadable (S5)",
+        "generation worker generation-0 died and is restarted: killed",
+    ]
+    assert recorder.workers_lost == 2
 
 
 def test_sigusr1_is_answered_away_from_the_main_thread_and_forgotten_afterwards() -> None:

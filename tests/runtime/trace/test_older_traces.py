@@ -34,6 +34,17 @@ def test_a_trace_from_before_named_sets_and_parts_of_rewards_is_read() -> None:
     assert (record.repetition, record.retries, record.reward_parts) == (None, {}, {})
 
 
+def test_a_trace_from_before_quarantine_is_read() -> None:
+    old = header()
+    del old["kinds"]["WQ"], old["kinds"]["AD"]
+    fields = list(FIELDS["SM"])
+    old["kinds"]["SM"][1] = fields[: fields.index("restarts")]
+    check_kinds(old)
+    record = read_value(["SM", *range(fields.index("restarts"))])
+    assert isinstance(record, StepRecord)
+    assert (record.restarts, record.workers_serving) == ({}, None)
+
+
 @pytest.mark.parametrize("fields", [["accuracy", "step"], ["step", "accuracy", "reward_mean", "rollouts", "other"]])
 def test_a_trace_whose_fields_are_other_ones_is_refused(fields: list[str]) -> None:
     old = header()

@@ -12,6 +12,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 from runtime.groups import Rollout, RolloutGroup
 from runtime.training.config import LossConfig, OptimizerConfig, PolicyConfig
 from runtime.training.ranks import Ranks
+from runtime.training.state import StateCopy, write_state
 from runtime.training.step_metrics import StepMetrics
 from runtime.training.trainer import StepTrainer
 
@@ -37,6 +38,18 @@ def save_tiny_gpt2(directory: Path) -> str:
     )
     GPT2LMHeadModel(config).save_pretrained(directory)
     return str(directory)
+
+
+def save_trainer(trainer: StepTrainer, directory: Path) -> None:
+    """Write the trainer's state as a checkpoint has it. Every rank must call it, and returns when it is written."""
+    write_copy(trainer.copy_state(), directory, trainer.ranks)
+
+
+def write_copy(state: StateCopy | None, directory: Path, ranks: Ranks) -> None:
+    """Every rank must call it; the first has the copy and writes it."""
+    if state is not None:
+        write_state(directory, state)
+    ranks.sum(torch.zeros(1))
 
 
 def tiny_llama() -> LlamaForCausalLM:

@@ -13,7 +13,14 @@ from runtime.training.config import LossConfig
 from runtime.training.model import load_causal_lm
 from runtime.training.ranks import Ranks, alone, joined_ranks, shard_model, share_of_rank
 from runtime.training.totals import StepSums, no_sums, total_over_ranks
-from tests.runtime.training.helpers import assert_same_weights, copied_weights, make_groups, make_trainer, run_two_ranks
+from tests.runtime.training.helpers import (
+    assert_same_weights,
+    copied_weights,
+    make_groups,
+    make_trainer,
+    run_two_ranks,
+    write_copy,
+)
 
 LOSS = LossConfig(aggregation="sequence", reference_policy_kl_penalty=0.1)
 SHORT = {"train_microbatch_tokens": 24}
@@ -38,7 +45,7 @@ def total_of_many(ranks: Ranks) -> StepSums[float]:
 
 
 def run_rank(rank: int, model: str, directory: Path) -> None:
-    """Two steps as one of two ranks; rank 0 writes down weights and metrics, both save and go on."""
+    """Two steps as one of two ranks; rank 0 writes down weights and metrics, both save after one more step."""
     store = FileStore(str(directory / "meeting"), 2)
     with joined_ranks(rank, 2, store=store, device="cpu") as ranks:
         trainer = make_trainer(model, loss=LOSS, ranks=ranks, **SHORT)
@@ -48,7 +55,10 @@ def run_rank(rank: int, model: str, directory: Path) -> None:
                 trainer.accumulate(share_of_rank(chunk, rank, 2), step)
             metrics.append(asdict(trainer.finish_step()))
         weights = trainer.state_numpy()
-        trainer.save(directory / "state")
+        state = trainer.copy_state()
+        trainer.accumulate(share_of_rank(chunks_of(0)[0], rank, 2), 2)
+        trainer.finish_step()
+        write_copy(state, directory / "state", ranks)
         resumed = make_trainer(model, loss=LOSS, ranks=ranks, **SHORT)
         resumed.load(directory / "state")
         again = resumed.state_numpy()

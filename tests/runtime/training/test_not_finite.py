@@ -25,6 +25,7 @@ from tests.runtime.training.helpers import (
     make_trainer,
     run_two_ranks,
     save_tiny_gpt2,
+    save_trainer,
     train,
     two_steps,
 )
@@ -163,7 +164,7 @@ def test_an_overflow_that_no_bound_foresees_is_an_error_and_nothing_is_returned_
 def test_a_model_or_a_checkpoint_with_weights_that_are_not_finite_is_refused(tmp_path: Path) -> None:
     model = save_tiny_gpt2(tmp_path / "model")
     trainer = make_trainer(model)
-    trainer.save(tmp_path / "state")
+    save_trainer(trainer, tmp_path / "state")
     for file in (tmp_path / "state" / "model.safetensors", Path(model) / "model.safetensors"):
         weights = load_file(file)
         weights["transformer.wpe.weight"][-1, 0] = float("nan")  # of a position that no rollout may reach
@@ -179,7 +180,7 @@ def test_the_schedule_of_a_resumed_trainer_leaves_out_the_steps_that_were_not_ap
 ) -> None:
     trainer = make_trainer(tiny_gpt2, optimizer=SCHEDULE)
     train(trainer, [with_reward(make_groups(3, seed=3), 0, 1e300)])
-    trainer.save(tmp_path / "state")
+    save_trainer(trainer, tmp_path / "state")
     resumed = make_trainer(tiny_gpt2, optimizer=SCHEDULE)
     resumed.load(tmp_path / "state")
     assert (resumed.version, resumed.not_applied) == (1, 1)

@@ -1,0 +1,181 @@
+"""Attempt after attempt at a run, each from the last checkpoint, until it ends for a reason of its own.
+
+Only infrastructure's faults are worth another attempt: a process that died or is frozen, an object that is lost. What
+the configuration, a rule, users' code or evenstep itself is to blame for would come again.
+"""
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from fsm.errors import ConfigError, EvenstepError
+from runtime.checkpoints.checkpoint import CHECKPOINTS, list_checkpoints, step_of
+from runtime.checkpoints.resume import ResumeRequest, find_resume_point
+from runtime.control.failures import InterruptedAtStart, RunFailed
+from runtime.control.messages import Listener, Message, Notice, Outcome, Start, StepDone, ValidationDone
+from runtime.launch.signals import set_up_in_time
+from runtime.launch.supervision.attempt import AttemptEnd, attempt
+from runtime.launch.supervision.ray_client import Assignment
+from runtime.settings import Settings
+from runtime.trace.notes import Status
+from runtime.wording import counted
+
+WAIT_S = 10.0
+"""Before another attempt if the last one trained no new step, times such attempts: the fault may be passing."""
+IN_VAIN = 2
+"""So many restarts in a row without a new step are the last."""
+
+Attempting = Callable[[Assignment, Listener], AttemptEnd]
+
+
+@dataclass(slots=True)
+class _History:
+    """The attempts so far, as one run."""
+
+    listener: Listener
+    steps: int
+    """Steps closed, over all attempts."""
+    restarts: list[str] = field(default_factory=list)
+    in_vain: int = 0
+    """The last restarts that brought no new step."""
+    before: dict[str, float] = field(default_factory=dict)
+    """The first accuracy of each set."""
+    outcomes: list[Outcome] = field(default_factory=list)
+    """Of earlier attempts."""
+
+    def hear(self, message: Message) -> None:
+        match message:
+            case StepDone(record):
+                if record["step"] >= self.steps:
+                    self.steps, self.in_vain = record["step"] + 1, 0
+            case ValidationDone(_, name, accuracy):
+                self.before.setdefault(name, accuracy)
+        self.listener(message)
+
+    def outcome(self, last: Outcome) -> Outcome:
+        """Of all attempts, which are one run: the first accuracy, the sums, the last end."""
+        if not self.restarts:
+            return last
+        all_of_them = [*self.outcomes, last]
+        accuracy = {name: {**measured} for name, measured in last.accuracy_by_set.items()}
+        for name, measured in accuracy.items():
+            measured.update({"before": self.before[name]} if name in self.before else {})
+        return replace(
+            last,
+            accuracy_by_set=accuracy,
+            rl_s=sum(each.rl_s for each in all_of_them),
+            core_s=sum(each.core_s for each in all_of_them),
+            controller_cpu_s=sum(each.controller_cpu_s for each in all_of_them),
+            trace_cpu_s=sum(each.trace_cpu_s for each in all_of_them),
+            late_answers=sum(each.late_answers for each in all_of_them),
+            worker_restarts=sum(each.worker_restarts for each in all_of_them),
+            steps_without_tokens=sum(each.steps_without_tokens for each in all_of_them),
+            restarts=tuple(self.restarts),
+        )
+
+
+def run_until_it_ends(
+    settings: Settings,
+    output: Path,
+    start: Start,
+    request: ResumeRequest | None,
+    listener: Listener,
+    began_s: float,
+    attempting: Attempting = attempt,
+) -> Outcome:
+    """The run, restarted at most `cluster.max_run_restarts` times. Its Outcome is that of one run.
+
+    `request` is what the user resumed with; `began_s` is when the command began, on the monotonic clock. Raises
+    ConfigError, and RunFailed or InterruptedAtStart if the run had not begun in any attempt.
+    """
+    others = {path.name for path in list_checkpoints(output / CHECKPOINTS)}
+    history = _History(listener, 0 if start.resume is None else start.resume.control["state"]["trainer"][1])
+    first = start
+    while True:
+        end = attempting(
+            Assignment(settings, output, start, began_s, len(history.restarts), list(sys.argv)), history.hear
+        )
+        refusal = _no_restart(settings, history, end)
+        if end.infra is None or refusal is not None:
+            return _told(history, end, refusal)
+        if end.outcome is not None:
+            history.outcomes.append(end.outcome)
+        try:
+            start = _next_start(settings, output, first, others, request)
+            _tell_restart(settings, history, end.infra, start)
+            time.sleep(history.in_vain * WAIT_S)
+        except KeyboardInterrupt:
+            return _told(history, AttemptEnd(None, InterruptedAtStart(), None), None)
+        history.in_vain += 1
+
+
+def _no_restart(settings: Settings, history: _History, end: AttemptEnd) -> str | None:
+    """Why an attempt that infrastructure ended is the last."""
+    most, done = settings.cluster.max_run_restarts, len(history.restarts)
+    if done >= most:
+        return f"the run was restarted {counted(done, 'time')}, and cluster.max_run_restarts is {most}" if most else ""
+    if history.in_vain >= IN_VAIN:
+        return f"the last {IN_VAIN} restarts trained no new step, so the fault is not a passing one"
+    return None
+
+
+def _told(history: _History, end: AttemptEnd, refusal: str | None) -> Outcome:
+    """The end of the last attempt. Raises its error if nothing was trained in any."""
+    why = f"; {refusal}" if refusal and end.infra is not None else ""
+    if end.outcome is not None:
+        outcome = end.outcome
+        if why and outcome.error is not None:
+            outcome = replace(outcome, error=f"{outcome.error}{why}")
+        return history.outcome(outcome)
+    assert end.error is not None, "an attempt without an outcome has an error"
+    known = next((each for each in reversed(history.outcomes)), None)
+    if known is None:
+        raise _with(end.error, why)
+    status: Status = "interrupted" if isinstance(end.error, InterruptedAtStart) else "failed"
+    error = None if status == "interrupted" else f"{end.error}{why}"
+    return history.outcome(replace(known, status=status, error=error))
+
+
+def _with(error: EvenstepError, why: str) -> EvenstepError:
+    if not why or not isinstance(error, RunFailed):
+        return error
+    return RunFailed(f"{error}{why}", error.traceback, error.status)
+
+
+def _next_start(
+    settings: Settings, output: Path, first: Start, others: set[str], request: ResumeRequest | None
+) -> Start:
+    """From the newest whole checkpoint that this run wrote since it was started; without one, as it was started."""
+    accepts = request is not None and request.accepts_other_data
+    for path in list_checkpoints(output / CHECKPOINTS):
+        if path.name in others:
+            continue
+        try:
+            setup = set_up_in_time(settings, first.num_prompts)
+            point = find_resume_point(output, ResumeRequest(str(path.resolve()), accepts), first.origin, setup)
+        except ConfigError:
+            continue  # torn, as a process that is killed may leave it; the next older one may be whole
+        return replace(first, resume=point, origin=point.origin)
+    return first
+
+
+def _tell_restart(settings: Settings, history: _History, why: str, start: Start) -> None:
+    number, most = len(history.restarts) + 1, settings.cluster.max_run_restarts
+    if start.resume is None:
+        goes_on, step = "no checkpoint was written yet, so it starts from the beginning", 0
+    else:
+        step = step_of(start.resume.checkpoint)
+        goes_on = f"it resumes from {start.resume.checkpoint.name}"
+    again = _again(step, history.steps)
+    history.restarts.append(f"{why}; {goes_on}{again}")
+    cost = "; checkpointing.every_steps sets how many" if history.steps > step else ""
+    history.listener(Notice(f"the run is restarted ({number} of at most {most}): {why}; {goes_on}{again}{cost}"))
+
+
+def _again(step: int, steps: int) -> str:
+    """Which steps are trained again; `step` is the checkpoint's, and so the first of them."""
+    if steps <= step:
+        return ", and no step is trained again"
+    return f", and {f'step {step} is' if steps == step + 1 else f'steps {step} to {steps - 1} are'} trained again"

@@ -1,0 +1,220 @@
+"""Which ends of an attempt are worth another one, from where it starts, and that all of them are one run.
+
+The attempts are scripted; the checkpoints are real. `tests/chaos` has the same on Ray, with processes that are killed.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from fsm.errors import ConfigError
+from runtime.checkpoints.checkpoint import CHECKPOINTS
+from runtime.control.failures import InterruptedAtStart, RunFailed
+from runtime.control.messages import Listener, Message, Notice, Outcome, Start, StepDone, ValidationDone
+from runtime.launch.supervision import restarts
+from runtime.launch.supervision.attempt import AttemptEnd
+from runtime.launch.supervision.ray_client import Assignment
+from runtime.launch.supervision.restarts import run_until_it_ends
+from runtime.output.directory import write_run_id
+from runtime.settings import load_settings
+from tests.runtime.checkpoints.helpers import ORIGIN, save_world, world_at
+
+DIED = "actor run-trainer-0 died: connection error"
+Attempted = Callable[[Listener], AttemptEnd]
+
+
+@pytest.fixture(autouse=True)
+def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restarts, "WAIT_S", 0.0)
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    directory = tmp_path / "run"
+    directory.mkdir()
+    write_run_id(directory, ORIGIN.run)
+    return directory
+
+
+@dataclass
+class Told:
+    """What a run said and did."""
+
+    texts: list[str] = field(default_factory=list)
+    starts: list[Start] = field(default_factory=list)
+
+    def hear(self, message: Message) -> None:
+        if isinstance(message, Notice):
+            self.texts.append(message.text)
+
+
+def go(output: Path, told: Told, *attempts: Attempted, start: Start | None = None, most: int = 3) -> Outcome:
+    """A run whose attempts end as given; every one of them must be made."""
+    left: Iterator[Attempted] = iter(attempts)
+
+    def attempting(task: Assignment, listener: Listener) -> AttemptEnd:
+        told.starts.append(task.start)
+        return next(left)(listener)
+
+    settings = load_settings(None, [f"cluster.max_run_restarts={most}"])
+    first = start or Start(60, {}, ORIGIN, None)
+    try:
+        return run_until_it_ends(settings, output, first, None, told.hear, 0.0, attempting)
+    finally:
+        assert list(left) == []
+
+
+def dies(*, steps: range = range(0), save: Callable[[], object] = lambda: None, **known: float) -> Attempted:
+    """An attempt that closes steps, does something, and loses a process."""
+
+    def attempted(listener: Listener) -> AttemptEnd:
+        for step in steps:
+            listener(StepDone({"step": step}))
+        save()
+        closed = [{"step": step} for step in range(steps.stop)]
+        return AttemptEnd(Outcome("failed", DIED, closed=closed, infra=True, **known), None, DIED)
+
+    return attempted
+
+
+def ends(outcome: Outcome) -> Attempted:
+    return lambda listener: AttemptEnd(outcome, None, None)
+
+
+def never_begins(error: RunFailed | ConfigError | InterruptedAtStart, infra: str | None = None) -> Attempted:
+    return lambda listener: AttemptEnd(None, error, infra)
+
+
+COMPLETED = Outcome("completed", None)
+
+
+def test_a_run_that_lost_a_process_resumes_from_its_newest_whole_checkpoint_and_says_so(output: Path) -> None:
+    def save() -> None:
+        save_world(output / CHECKPOINTS, world_at(1))
+        torn = save_world(output / CHECKPOINTS, world_at(2))
+        (torn / "control.json").write_bytes(b"")
+
+    told = Told()
+    outcome = go(output, told, dies(steps=range(3), save=save), ends(COMPLETED))
+    assert outcome.status == "completed"
+    first, second = told.starts
+    assert first.resume is None
+    assert second.resume is not None
+    assert second.resume.checkpoint.name == "checkpoint-000001-step-00000001"
+    assert second.resume.control["state"]["trainer"][1] == 1
+    [text] = told.texts
+    for part in ("(1 of at most 3)", DIED, "resumes from checkpoint-000001", "steps 1 to 2 are trained again"):
+        assert part in text
+    assert outcome.restarts == (
+        f"{DIED}; it resumes from checkpoint-000001-step-00000001, and steps 1 to 2 are trained again",
+    )
+
+
+def test_a_run_without_a_checkpoint_starts_from_its_beginning_and_says_what_that_costs(output: Path) -> None:
+    told = Told()
+    go(output, told, dies(steps=range(2)), ends(COMPLETED))
+    assert told.starts[1] == told.starts[0]
+    [text] = told.texts
+    assert "no checkpoint was written yet, so it starts from the beginning" in text
+    assert "steps 0 to 1 are trained again; checkpointing.every_steps" in text
+
+
+def test_a_checkpoint_that_was_there_before_is_not_mistaken_for_one_of_this_run(output: Path) -> None:
+    """A user may resume from an older one by name."""
+    save_world(output / CHECKPOINTS, world_at(2))
+    told = Told()
+    go(output, told, dies(), ends(COMPLETED))
+    assert told.starts[1] == told.starts[0]
+
+
+def test_a_run_is_restarted_as_often_as_is_allowed_and_then_fails_with_its_last_cause(output: Path) -> None:
+    told = Told()
+    outcome = go(output, told, dies(steps=range(1)), dies(steps=range(2)), dies(steps=range(3)), most=2)
+    assert outcome.status == "failed"
+    assert outcome.error == f"{DIED}; the run was restarted 2 times, and cluster.max_run_restarts is 2"
+    assert len(outcome.closed) == 3
+    assert len(outcome.restarts) == 2
+
+
+def test_a_run_that_may_not_be_restarted_fails_as_it_is(output: Path) -> None:
+    outcome = go(output, Told(), dies(steps=range(1)), most=0)
+    assert (outcome.status, outcome.error, outcome.restarts) == ("failed", DIED, ())
+
+
+def test_two_restarts_that_train_no_new_step_are_the_last(output: Path) -> None:
+    """Steps that were closed before are no progress."""
+    again = dies(steps=range(2))
+    outcome = go(output, Told(), again, again, again, most=9)
+    assert outcome.error == f"{DIED}; the last 2 restarts trained no new step, so the fault is not a passing one"
+
+
+def test_progress_makes_restarts_that_were_in_vain_count_no_more(output: Path) -> None:
+    vain = dies(steps=range(2))
+    outcome = go(output, Told(), vain, vain, dies(steps=range(3)), vain, ends(COMPLETED), most=9)
+    assert outcome.status == "completed"
+    assert len(outcome.restarts) == 4
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        Outcome("completed", None),
+        Outcome("stopped", "min_step_batch_fraction"),
+        Outcome("failed", "InvariantBroken: selected"),
+        Outcome("interrupted", None),
+    ],
+    ids=lambda outcome: outcome.status,
+)
+def test_an_end_that_is_not_infrastructures_fault_is_the_end(outcome: Outcome, output: Path) -> None:
+    assert go(output, Told(), ends(outcome)) == outcome
+
+
+def test_a_refusal_is_raised_as_it_is(output: Path) -> None:
+    with pytest.raises(ConfigError, match="the run cannot start: no GPU"):
+        go(output, Told(), never_begins(ConfigError("the run cannot start: no GPU")))
+
+
+def test_a_run_whose_ray_died_at_the_start_is_started_again(output: Path) -> None:
+    lost = RunFailed("the raylet died", infra=True)
+    assert go(output, Told(), never_begins(lost, str(lost)), ends(COMPLETED)).status == "completed"
+    with pytest.raises(RunFailed, match="the raylet died; the run was restarted 1 time"):
+        go(output, Told(), never_begins(lost, str(lost)), never_begins(lost, str(lost)), most=1)
+
+
+def test_all_attempts_are_one_run(output: Path) -> None:
+    def measures(accuracy: float, then: Attempted) -> Attempted:
+        def attempted(listener: Listener) -> AttemptEnd:
+            listener(ValidationDone(0, "validation", accuracy))
+            return then(listener)
+
+        return attempted
+
+    last = Outcome(
+        "completed", None, accuracy_by_set={"validation": {"before": 0.5, "after": 0.9}}, rl_s=2.0, worker_restarts=1
+    )
+    first = dies(steps=range(1), rl_s=1.5, worker_restarts=2, late_answers=3)
+    outcome = go(output, Told(), measures(0.25, first), measures(0.5, ends(last)))
+    assert outcome.accuracy_by_set == {"validation": {"before": 0.25, "after": 0.9}}
+    assert (outcome.rl_s, outcome.worker_restarts, outcome.late_answers) == (3.5, 3, 3)
+
+
+def test_what_was_trained_is_told_although_the_restarted_run_cannot_begin(output: Path) -> None:
+    gone = ConfigError("the run cannot start: cluster.address is 10.0.0.1:6379, and no Ray cluster can be joined there")
+    outcome = go(output, Told(), dies(steps=range(2)), never_begins(gone))
+    assert outcome.status == "failed"
+    assert outcome.error is not None
+    assert "no Ray cluster can be joined" in outcome.error
+    assert len(outcome.closed) == 2
+
+
+def test_an_interrupt_between_two_attempts_ends_the_run(output: Path) -> None:
+    class Impatient(Told):
+        def hear(self, message: Message) -> None:
+            if isinstance(message, Notice) and "restarted" in message.text:
+                raise KeyboardInterrupt
+
+    outcome = go(output, Impatient(), dies(steps=range(2)))
+    assert (outcome.status, outcome.error) == ("interrupted", None)
+    assert len(outcome.closed) == 2
