@@ -138,11 +138,12 @@ class GenerationWorker:
         At least one answer, unless a later exchange begins meanwhile and takes over the waiting.
         Raises EngineLost, and other errors of the engine; those of data and reward workers are answers.
         """
+        encoded = await self._host.encode(orders)  # before its turn, in which an abort must find its orders
         await self._order.begin(number)
         answers: list[Answer] = []
         if orders:
             started = time.perf_counter()
-            samples, failed = self._host.start(orders)
+            samples, failed = self._host.start(orders, encoded)
             answers += failed
             for order, sample in samples:
                 self._sampling[order.attempt] = sample
@@ -170,9 +171,10 @@ class GenerationWorker:
 
     async def evaluate(self, number: int, name: str, label: str, indices: Sequence[int]) -> Evaluation:
         """Measure these prompts of a set."""
+        prompts = await self._host.encode_held_out(name, indices)  # before its turn, so that it measures its version
         await self._order.begin(number)
         with engine_errors():
-            evaluation = await self._host.evaluate(name, label, indices, partial(self._rate_held_out, name))
+            evaluation = await self._host.evaluate(name, label, prompts, partial(self._rate_held_out, name))
         return evaluation.without_turns()
 
     async def _rate_held_out(self, name: str, groups: "Sequence[SampledGroup]") -> Scored:

@@ -23,10 +23,11 @@ from runtime.evaluation.sets import engine_limits
 from runtime.generation.config import GenerationConfig, TorchEngineConfig
 from runtime.generation.engine import Engine, GroupRequest, PromptTooLong
 from runtime.generation.evaluate import RateGroups
-from runtime.generation.rollouts import GroupJob, SampledGroup, make_job, sample_groups
+from runtime.generation.rollouts import Encoded, GroupJob, SampledGroup, encode_item, make_job, sample_groups
 from runtime.groups import Evaluation
 from runtime.models.loading import load_tokenizer
-from runtime.models.text import TextCodec, make_codec, model_stop_tokens
+from runtime.models.renderer import SHARED, RenderingLost
+from runtime.models.text import NotRendered, TextCodec, make_codec, model_stop_tokens
 from runtime.samples.taking import SampleTaker
 from runtime.settings import Settings
 from runtime.tasks.base import DataFailure
@@ -102,6 +103,7 @@ class PolicyHost:
         `first_prompt` is the run's number of the data's first prompt, `began_with` the hashes of its prompts
         and those of sets (`Start.began_with`). Raises TaskError if the data has changed.
         """
+        stack.callback(SHARED.close)
         tokenizer = load_tokenizer(model_directory)
         codec = make_codec(tokenizer, settings.data)
         engine = await stack.enter_async_context(
@@ -123,20 +125,33 @@ class PolicyHost:
     async def load_weights(self, weights: Mapping[str, npt.NDArray[np.generic]], version: int) -> None:
         self.version = await self._engine.load_weights(weights, version)
 
+    async def encode(self, orders: Sequence[Order]) -> list[Encoded]:
+        """The prompts of orders.
+
+        After one whose chat template had to be stopped, the others are left to a retry: each might take its deadline.
+        """
+        encoded: list[Encoded] = []
+        for order in orders:
+            last = encoded[-1] if encoded else None
+            if isinstance(last, RenderingLost) or (isinstance(last, NotRendered) and not last.refused):
+                encoded.append(RenderingLost("the chat template had to be stopped at another prompt of the same order"))
+            else:
+                encoded.append(await encode_item(self._task, self._codec, self._index(order)))
+        return encoded
+
     def start(
-        self, orders: Sequence[Order]
+        self, orders: Sequence[Order], encoded: Sequence[Encoded]
     ) -> tuple[list[tuple[Order, asyncio.Task[SampledGroup]]], list[AttemptFailed]]:
         """Start orders as one submission to the engine. Also returns failures: orders that the data does not allow."""
         jobs: list[tuple[Order, GroupJob]] = []
         failed: list[AttemptFailed] = []
-        for order in orders:
+        for order, prompt in zip(orders, encoded, strict=True):
             try:
-                jobs.append((order, self._job(order)))
-            except DataFailure as error:
-                where = self._task.where(item_at(self._stream, order.attempt.prompt).index)
-                failed.append(
-                    AttemptFailed(order.attempt, FailureKind.DATA, f"prompt {order.attempt.prompt}, {where}: {error}")
-                )
+                jobs.append((order, self._job(order, prompt)))
+            except (DataFailure, RenderingLost) as error:
+                kind = FailureKind.DATA if isinstance(error, DataFailure) else FailureKind.INFRA
+                where = self._task.where(self._index(order))
+                failed.append(AttemptFailed(order.attempt, kind, f"prompt {order.attempt.prompt}, {where}: {error}"))
         if not jobs:
             return [], failed
         samples = sample_groups(
@@ -157,29 +172,36 @@ class PolicyHost:
         request = GroupRequest(f"proof-{self.version}", np.zeros(1, dtype=np.int32), 1, self._settings.seed, few)
         await self._engine.submit([request])[0]
 
-    async def evaluate(self, name: str, label: str, indices: Sequence[int], rate: RateGroups) -> Evaluation:
+    async def encode_held_out(self, name: str, indices: Sequence[int]) -> dict[int, Encoded]:
+        """Prompts of a set, by index."""
+        return await self._examiner.encode(name, indices)
+
+    async def evaluate(self, name: str, label: str, prompts: Mapping[int, Encoded], rate: RateGroups) -> Evaluation:
         """Measure these prompts of a set, while training groups are generated too."""
-        return await self._examiner.measure(name, label, indices, rate)
+        return await self._examiner.measure(name, label, prompts, rate)
 
     def take_printed(self) -> str | None:
         """What the environment printed, once; None if nothing."""
         environment = self._environments.get(TRAINING)
         return None if environment is None else environment.take_printed()
 
-    def _job(self, order: Order) -> GroupJob:
-        """Raises DataFailure if the data does not allow the order."""
+    def _index(self, order: Order) -> int:
+        return item_at(self._stream, order.attempt.prompt).index
+
+    def _job(self, order: Order, prompt: Encoded) -> GroupJob:
+        """Raises DataFailure if the data does not allow the order, and RenderingLost."""
         if order.start_weight > self.version:
             raise InvariantBroken(
                 f"{order.attempt} starts under version {order.start_weight}, but the worker runs {self.version}: "
                 "it has confirmed a version that it does not run"
             )
-        item = item_at(self._stream, order.attempt.prompt)
+        if isinstance(prompt, Exception):
+            raise prompt
         request_id = f"{order.attempt.incarnation}-{order.attempt.dispatch}"
         job = make_job(
-            self._task,
-            self._codec,
-            prompt=item.prompt,
-            index=item.index,
+            prompt=order.attempt.prompt,
+            index=self._index(order),
+            prompt_token_ids=prompt,
             num_generations=self._settings.grpo.num_generations_per_prompt,
             sampling=self._settings.generation.sampling(),
             seed=self._settings.seed,

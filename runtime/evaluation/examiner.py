@@ -7,6 +7,7 @@ from transformers import PreTrainedTokenizerBase
 from runtime.evaluation.sets import EvaluationSet, HeldOut
 from runtime.generation.engine import Engine
 from runtime.generation.evaluate import RateGroups, evaluate
+from runtime.generation.rollouts import Encoded, encode_item
 from runtime.groups import Evaluation, HeldOutPrompt
 from runtime.models.text import make_codec
 from runtime.tasks.data import load_task
@@ -35,15 +36,21 @@ class Examiner:
     def held_out(self) -> HeldOut:
         return {name: task.num_prompts for name, task in self.tasks.items()}
 
+    async def encode(self, name: str, indices: Sequence[int]) -> dict[int, Encoded]:
+        """Prompts of a set, by index."""
+        return {index: await encode_item(self.tasks[name], self._codecs[name], index) for index in indices}
+
     async def measure(
         self,
         name: str,
         label: str,
-        indices: Sequence[int],
+        prompts: Mapping[int, Encoded],
         rate: RateGroups,
         ended: Callable[[HeldOutPrompt], None] = lambda prompt: None,
     ) -> Evaluation:
-        """Roll out these prompts of a set. Calls `ended` with each that is rated. Raises the errors of `evaluate`.
+        """Roll out these prompts of a set, as `encode` gives them. Calls `ended` with each that is rated.
+
+        Raises the errors of `evaluate`.
 
         label: begins the request ids; no other request in flight may begin with it.
         """
@@ -53,7 +60,7 @@ class Examiner:
             self.tasks[name],
             self._codecs[name],
             rate,
-            indices=indices,
+            prompts=prompts,
             sampling=chosen.sampling,
             seed=chosen.seed,
             label=label,

@@ -1,11 +1,12 @@
 """Held-out prompts rolled out and rated under the weights that an engine runs, beside its other work."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from runtime.generation.config import Sampling
 from runtime.generation.engine import Engine
 from runtime.generation.rollouts import (
+    Encoded,
     GroupJob,
     OpenEpisode,
     SampledGroup,
@@ -16,7 +17,7 @@ from runtime.generation.rollouts import (
 )
 from runtime.groups import Evaluation, HeldOutPrompt, HeldOutRollout
 from runtime.models.text import TextCodec
-from runtime.tasks.base import DataFailure, Rated, Scored, Task
+from runtime.tasks.base import Rated, Scored, Task
 
 RateGroups = Callable[[Sequence[SampledGroup]], Awaitable[Scored]]
 """Rates groups of held-out prompts."""
@@ -30,7 +31,7 @@ async def evaluate(
     codec: TextCodec,
     rate: RateGroups,
     *,
-    indices: Sequence[int],
+    prompts: Mapping[int, Encoded],
     sampling: Sampling,
     seed: int,
     label: str,
@@ -43,6 +44,7 @@ async def evaluate(
 ) -> Evaluation:
     """Roll out items of a task (usually its validation split), and rate groups while others are generated.
 
+    prompts: the items, by index, as `encode_item` gives them.
     sampling: as in training, to compare with its rewards, or temperature 0 for greedy decoding.
     ended: called with each prompt once it is rated.
     label: begins the request ids; no other request in flight may begin with it.
@@ -50,28 +52,27 @@ async def evaluate(
     open_episode: for the task of an environment, as in sample_groups. One that asks with more than max_prompt_tokens
     has no verdict; its message names limit_key.
     A prompt that cannot be read, as of a file that was changed, counts as rollouts without verdict.
-    Raises ValueError without indices, and the errors of sample_groups and `rate`.
+    Raises ValueError without prompts, and the errors of sample_groups and `rate`.
     """
-    if not indices:
+    if not prompts:
         raise ValueError(f"evaluation {label!r} has no prompts; set data.validation_size above 0")
     jobs: list[GroupJob] = []
     unread: list[SampledGroup] = []
-    for index in indices:
-        try:
-            job = make_job(
-                task,
-                codec,
+    for index, encoded in prompts.items():
+        if isinstance(encoded, Exception):  # such as a file that was changed
+            unread.append(failed_group(index, index, rollouts_per_prompt, str(encoded), engine.health().version))
+            continue
+        jobs.append(
+            make_job(
                 prompt=index,
                 index=index,
+                prompt_token_ids=encoded,
                 num_generations=rollouts_per_prompt,
                 sampling=sampling,
                 seed=seed,
                 request_id=f"{label}-{index}",
             )
-        except DataFailure as failure:  # such as a file that was changed
-            unread.append(failed_group(index, index, rollouts_per_prompt, str(failure), engine.health().version))
-        else:
-            jobs.append(job)
+        )
     sampling_groups = sample_groups(
         engine,
         codec,
@@ -84,7 +85,7 @@ async def evaluate(
         where=task.where,
     )
     try:
-        groups, prompts, notices = await _rate_as_they_end(sampling_groups, unread, rate, ended)
+        groups, rated, notices = await _rate_as_they_end(sampling_groups, unread, rate, ended)
     except BaseException:
         for sampled in sampling_groups:
             sampled.cancel()
@@ -92,7 +93,7 @@ async def evaluate(
             await asyncio.wait(sampling_groups)
         raise
     return Evaluation(
-        prompts=tuple(sorted(prompts, key=lambda prompt: prompt.index)),
+        prompts=tuple(sorted(rated, key=lambda prompt: prompt.index)),
         start_weight=min(group.start_weight for group in groups),
         end_weight=max(group.end_weight for group in groups),
         notices=tuple(notices),

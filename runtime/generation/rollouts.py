@@ -13,11 +13,11 @@ from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from jinja2 import TemplateError
 
 from runtime.generation.config import Sampling
 from runtime.generation.engine import LONG_PROMPT_REMEDY, Engine, GeneratedGroup, GeneratedSequence, GroupRequest
-from runtime.models.text import TextCodec
+from runtime.models.renderer import RenderingLost
+from runtime.models.text import NotRendered, TextCodec
 from runtime.tasks.base import Chat, Completion, DataFailure, Rated, Task, TaskError
 from runtime.tasks.environments.host import EnvironmentLost
 from runtime.tasks.environments.interface import Episode, Message
@@ -26,6 +26,8 @@ from runtime.tasks.split import derive_seed
 from runtime.wording import counted
 
 Result = TypeVar("Result")
+Encoded = npt.NDArray[np.int32] | DataFailure | RenderingLost
+"""Token ids (P,) of a prompt, or why there are none."""
 OpenEpisode = Callable[[int], Awaitable[Episode]]
 """Opens an episode of an item. Its methods raise DataFailure, EnvironmentLost and TurnTooLong."""
 LIMIT_KEY = "generation.max_prompt_tokens"
@@ -91,21 +93,40 @@ class SampledGroup:
         return tuple(sample.rated for sample in self.samples if sample.rated is not None)
 
 
+async def encode_item(task: Task, codec: TextCodec, index: int) -> Encoded:
+    """Token ids of an item's prompt, none for an episode of an environment; why there are none if it is not rendered.
+
+    Waits only if the prompt goes through the chat template, whose process gets its time.
+    """
+    try:
+        opening = task.opening(index)
+        if opening is None:
+            return np.zeros(0, dtype=np.int32)
+        return await _in_thread(partial(codec.encode_prompt, opening), waits=codec.renders(opening))
+    except (DataFailure, RenderingLost) as failure:
+        return failure
+
+
+async def _in_thread(encode: Callable[[], Result], *, waits: bool) -> Result:
+    """What `encode` returns; made in a thread if it waits for the process that renders chat templates."""
+    return await asyncio.to_thread(encode) if waits else encode()
+
+
 def make_job(
-    task: Task,
-    codec: TextCodec,
     *,
     prompt: int,
     index: int,
+    prompt_token_ids: npt.NDArray[np.int32],
     num_generations: int,
     sampling: Sampling,
     seed: int,
     request_id: str,
 ) -> GroupJob:
-    """The job for item `index` of a task. Its seed is derived from `seed` and `prompt`, so all attempts are equal."""
+    """The job for item `index` of a task, which `encode_item` has encoded.
+
+    Its seed is derived from `seed` and `prompt`, so all attempts are equal.
+    """
     seed = derive_seed(seed, "group", prompt)
-    opening = task.opening(index)
-    prompt_token_ids = np.zeros(0, dtype=np.int32) if opening is None else codec.encode_prompt(opening)
     return GroupJob(prompt, index, GroupRequest(request_id, prompt_token_ids, num_generations, seed, sampling))
 
 
@@ -191,7 +212,7 @@ class _EpisodeSampler:
         opening = [asyncio.create_task(self._open(job.index)) for _ in range(siblings)]
         try:
             episodes = await gather_or_cancel(opening)
-            request = replace(job.request, prompt_token_ids=self._prompt(job.index, episodes))
+            request = replace(job.request, prompt_token_ids=await self._prompt(job.index, episodes))
             (first,) = self.engine.submit([request])
             group = await _generated(self.engine, request, first)
             conversations = [
@@ -211,7 +232,7 @@ class _EpisodeSampler:
     async def _open(self, index: int) -> Episode:
         return await self.open_episode(index)
 
-    def _prompt(self, index: int, episodes: Sequence[Episode]) -> npt.NDArray[np.int32]:
+    async def _prompt(self, index: int, episodes: Sequence[Episode]) -> npt.NDArray[np.int32]:
         """Raises DataFailure if siblings were not asked the same, or at too great a length."""
         for episode in episodes:
             if episode.prompt != episodes[0].prompt:
@@ -219,7 +240,8 @@ class _EpisodeSampler:
                     f"{self.where(index)} was opened with the prompt {episodes[0].prompt!r:.200} and with "
                     f"{episode.prompt!r:.200}; derive the prompt from split, seed and index alone"
                 )
-        prompt = _encoded(partial(self.codec.encode_prompt, episodes[0].prompt))
+        opening = episodes[0].prompt
+        prompt = await _encoded(partial(self.codec.encode_prompt, opening), waits=self.codec.renders(opening))
         if len(prompt) > self.max_prompt_tokens:
             skipped = f", or {LONG_PROMPT_REMEDY}" if self.limit_key == LIMIT_KEY else ""
             raise DataFailure(
@@ -271,7 +293,8 @@ class _EpisodeSampler:
             return _insert(sample, np.zeros(self.max_prompt_tokens + 1, dtype=np.int32))
         if answer is None:
             return None
-        return _insert(sample, encoded_answer(self.codec, episode.prompt, answer, int(sample.token_ids[-1])))
+        encoded = await encoded_answer(self.codec, episode.prompt, answer, int(sample.token_ids[-1]))
+        return _insert(sample, encoded)
 
 
 async def _ended(conversations: Sequence[asyncio.Task[tuple[Sample, int]]]) -> list[tuple[Sample, int]]:
@@ -301,7 +324,7 @@ def _failed(why: str) -> Sample:
     return replace(_opening(np.zeros(0, dtype=np.int32)), rated=why)
 
 
-def encoded_answer(
+async def encoded_answer(
     codec: TextCodec, prompt: str | Chat, answer: str | Sequence[Message], ended_with: int | None = None
 ) -> npt.NDArray[np.int32]:
     """Token ids (T,) of an environment's answer in an episode with this prompt.
@@ -309,20 +332,24 @@ def encoded_answer(
     ended_with: the stop token of the turn that it answers. Raises DataFailure if the chat template does not take the
     answer's messages, and TaskError if there is no template.
     """
-    in_chat = codec.chat or isinstance(prompt, Chat)
-    return _encoded(partial(codec.encode_turn, answer, ended_with, in_chat=in_chat))
+    in_chat = codec.renders(prompt)
+    encode = partial(codec.encode_turn, answer, ended_with, in_chat=in_chat)
+    return await _encoded(encode, waits=in_chat or not isinstance(answer, str))
 
 
-def _encoded(encode: Callable[[], npt.NDArray[np.int32]]) -> npt.NDArray[np.int32]:
+async def _encoded(encode: Callable[[], npt.NDArray[np.int32]], *, waits: bool) -> npt.NDArray[np.int32]:
     """What `encode` returns. Raises DataFailure if the chat template does not take the environment's messages."""
     try:
-        return encode()
+        return await _in_thread(encode, waits=waits)
     except TaskError:
         raise
-    except (TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+    except (NotRendered, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        if isinstance(error, NotRendered) and not error.refused:
+            raise
+        happened = error.happened if isinstance(error, NotRendered) else f"{type(error).__name__}: {error}"
         raise DataFailure(
-            f"the chat template does not take the environment's messages ({type(error).__name__}: {error}); give "
-            "messages with roles and contents that it knows"
+            f"the chat template does not take the environment's messages ({happened}); give messages with roles and "
+            "contents that it knows"
         ) from error
 
 

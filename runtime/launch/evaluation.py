@@ -34,11 +34,12 @@ from runtime.generation.on_vllm.setup import VllmMissing, check_vllm_installed
 from runtime.generation.rollouts import SampledGroup, gather_or_cancel
 from runtime.groups import Evaluation, HeldOutPrompt, joined
 from runtime.launch.examinee import Examinee
-from runtime.launch.model import check_stops, prepare_model
+from runtime.launch.model import check_stops, prepare_model, template_refusals
 from runtime.launch.preflight import set_problems, trained_sets
 from runtime.launch.prompt_lengths import long_held_out
 from runtime.models.directory import ModelDirectoryProblem, UnsupportedModel, inspect_model
 from runtime.models.loading import load_tokenizer
+from runtime.models.renderer import SHARED, RenderingLost
 from runtime.models.smollm2 import ModelPackageMissing
 from runtime.models.text import model_stop_tokens
 from runtime.models.weights import model_without_memory, to_numpy
@@ -145,10 +146,12 @@ def measure(
                 raise ConfigError("\n  - ".join(["nothing can be measured:", *problems]))
             return asyncio.run(_measure(settings, sets, directory, examinee.weights, stops, tell, watch))
         except (
-            DataFailure, TaskError, ModelDirectoryProblem, ModelPackageMissing, UnsupportedModel, RequestRefused,
-            VllmMissing, WeightsMismatch,
+            DataFailure, TaskError, ModelDirectoryProblem, ModelPackageMissing, UnsupportedModel, RenderingLost,
+            RequestRefused, VllmMissing, WeightsMismatch,
         ) as problem:  # fmt: skip
             raise ConfigError(f"nothing can be measured: {problem}") from None
+        finally:
+            SHARED.close()
 
 
 def _directory_of(settings: Settings, examinee: Examinee, made: Path) -> Path:
@@ -189,7 +192,11 @@ def _problems(
         )
     cluster = settings.cluster
     size = pool_size(_threads(settings, sets), cluster.reward_processes, cluster.reward_memory_mib)
-    found = trained_sets(settings.data, sets) or set_problems(sets, replace(size, processes=1), tell)
+    found = (
+        trained_sets(settings.data, sets)
+        or set_problems(sets, replace(size, processes=1), tell)
+        or template_refusals([each.data for each in sets], tokenizer)
+    )
     yield from found
     if found:
         return
@@ -237,6 +244,7 @@ async def _measure(
         disable_progress_bar()  # transformers' bar of the weights
     tell(f"loading the model (engine: {settings.generation.engine.name})")
     async with AsyncExitStack() as stack:
+        stack.callback(SHARED.close)
         engine = await stack.enter_async_context(open_engine(directory, _engine_of(settings, sets), stops))
         if weights is not None:
             stored = load_file(weights / "model.safetensors")
@@ -296,8 +304,8 @@ async def _measure_set(
 
     async def part(first: int) -> Evaluation:
         async with places:
-            indices = range(first, min(first + PART_PROMPTS, prompts))
-            return await examiner.measure(chosen.name, chosen.name, indices, rate, ended)
+            encoded = await examiner.encode(chosen.name, range(first, min(first + PART_PROMPTS, prompts)))
+            return await examiner.measure(chosen.name, chosen.name, encoded, rate, ended)
 
     parts = await gather_or_cancel([asyncio.create_task(part(first)) for first in range(0, prompts, PART_PROMPTS)])
     evaluation = joined(parts)

@@ -1,11 +1,10 @@
 """The model directory that a run starts from, checked and prepared. Needs torch: it runs in another process."""
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from jinja2 import TemplateError
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
@@ -18,12 +17,14 @@ from runtime.launch.preflight import Findings, Prepared
 from runtime.launch.prompt_lengths import count_prompts
 from runtime.models.directory import ModelDirectoryProblem, UnsupportedModel
 from runtime.models.loading import load_tokenizer
+from runtime.models.renderer import SHARED, RenderingLost
 from runtime.models.smollm2 import ModelPackageMissing, smollm2_directory
-from runtime.models.text import make_codec, model_stop_tokens
+from runtime.models.text import NotRendered, make_codec, model_stop_tokens
 from runtime.models.tiny import character_tokenizer, save_tiny_model, tiny_model, warm_up
 from runtime.models.weights import model_without_memory
 from runtime.settings import SMOLLM2, TINY, Settings
 from runtime.tasks.base import Chat, DataFailure, TaskError
+from runtime.tasks.config import DataConfig
 from runtime.tasks.data import load_task
 from runtime.training.model import check_context, decoder_layers, freeze_all_but_last_layers
 
@@ -40,16 +41,37 @@ def check_model_and_prompts(settings: Settings) -> Generator[Progress, None, Fin
         source = source_of(settings)
         tokenizer = tokenizer_of(source)
         rendering = as_rendered(settings)
-        checked = [
-            Findings(refusals=model_refusals(settings, skeleton_of(settings, source))),
-            check_stops(rendering, tokenizer, model_stop_tokens(tokenizer, source)),
-            check_start(rendering, tokenizer),
-            (yield from count_prompts(settings, tokenizer)),
-        ]
-    except (ModelPackageMissing, ModelDirectoryProblem, UnsupportedModel) as refused:
+        checked = [Findings(refusals=model_refusals(settings, skeleton_of(settings, source)))]
+        if refusals := template_refusals([rendering.data, *(each.data for each in settings.sets)], tokenizer):
+            checked.append(Findings(refusals=refusals))
+        else:
+            checked += [
+                check_stops(rendering, tokenizer, model_stop_tokens(tokenizer, source)),
+                check_start(rendering, tokenizer),
+                (yield from count_prompts(settings, tokenizer)),
+            ]
+    except (ModelPackageMissing, ModelDirectoryProblem, UnsupportedModel, RenderingLost) as refused:
         return Findings(refusals=(str(refused),))
+    finally:
+        SHARED.close()
     refusals = tuple(dict.fromkeys(refusal for found in checked for refusal in found.refusals))
     return Findings(refusals, tuple(notice for found in checked for notice in found.notices))
+
+
+def template_refusals(datas: Iterable[DataConfig], tokenizer: PreTrainedTokenizerBase) -> tuple[str, ...]:
+    """Why chat templates are refused: each is tried once, before it is used for prompts, of which each has a deadline.
+
+    A missing one is left to the counting of prompts.
+    """
+    refusals: dict[tuple[str | None, float], str | None] = {}
+    for data in datas:
+        try:
+            codec = make_codec(tokenizer, data) if data.chat else None
+        except TaskError:
+            continue
+        if codec is not None and (key := (codec.chat_template, codec.chat_template_timeout_s)) not in refusals:
+            refusals[key] = codec.template_refusal()
+    return tuple(refusal for refusal in refusals.values() if refusal is not None)
 
 
 def as_rendered(settings: Settings) -> Settings:
@@ -190,8 +212,8 @@ def _other_turn_ends(settings: Settings, tokenizer: PreTrainedTokenizerBase, sto
         after = make_codec(tokenizer, settings.data).after_an_answer()
     except TaskError:
         return  # counting the prompts reports it
-    except TemplateError as error:
-        yield f"the chat template does not render an answer ({error}), so it is not known what ends a turn"
+    except NotRendered as error:
+        yield f"the chat template does not render an answer ({error.happened}), so it is not known what ends a turn"
         return
     if not after or not stops.isdisjoint(after):
         return

@@ -5,10 +5,9 @@ once its rollout starts (L7), which names its row.
 """
 
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
-from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from fsm.config.blocks import GrpoConfig
@@ -16,9 +15,9 @@ from fsm.config.setup import NO_LIMIT_OF_EPOCHS
 from runtime.control.messages import Progress
 from runtime.evaluation.sets import EvaluationSet
 from runtime.launch.preflight import Findings
-from runtime.models.text import TextCodec, make_codec, why_empty
+from runtime.models.text import NotRendered, TextCodec, make_codec, why_empty
 from runtime.settings import Settings
-from runtime.tasks.base import DataFailure, Task, TaskError
+from runtime.tasks.base import Chat, DataFailure, Task, TaskError
 from runtime.tasks.data import load_task
 from runtime.tasks.environments.task import EnvironmentTask
 from runtime.wording import counted
@@ -101,9 +100,10 @@ def _try_first_prompt(task: EnvironmentTask, codec: TextCodec, settings: Setting
         raise TaskError(f"{task.where(0)}: {error}") from error
     try:
         codec.encode_turn("another turn", in_chat=codec.chat or not isinstance(prompt, str))
-    except TemplateError as error:
+    except NotRendered as error:
         raise TaskError(
-            f"the chat template does not render a turn after an answer ({error}); name another data.chat_template"
+            f"the chat template does not render a turn after an answer ({error.happened}); correct it, or name another "
+            "data.chat_template"
         ) from error
     if tokens <= limit:
         return Findings()
@@ -127,28 +127,54 @@ def _passes(grpo: GrpoConfig, num_prompts: int) -> int:
 def _too_long(task: Task, codec: TextCodec, limit: int) -> Generator[Progress, None, list[_Long]]:
     """Too long prompts among the counted ones, the longest first; none for a task that draws its items.
 
-    Raises TaskError for messages that the chat template does not take, or of which it leaves nothing.
+    Templates of a batch are rendered, in another process, while the batch before it is encoded. Raises TaskError for
+    messages that the chat template does not take, or of which it leaves nothing.
     """
     found: list[_Long] = []
     indices = _counted(task)
-    for start in range(0, len(indices), _BATCH):
-        batch = indices[start : start + _BATCH]
-        openings, texts = [], []
-        for index in batch:
-            try:
-                opening = task.opening(index)
-                assert opening is not None, "an environment draws its prompts"
-                openings.append(opening)
-                texts.append(codec.prompt_text(opening))
-            except DataFailure as error:
-                raise TaskError(f"{task.where(index)}: {error}") from error
-        for index, opening, tokens in zip(batch, openings, codec.count_tokens(texts), strict=True):
+    batch = _begun(task, codec, indices[:_BATCH])
+    done = 0
+    while done < len(indices):
+        texts, openings, start = batch.texts(task), batch.openings, done
+        done += len(texts)
+        batch = _begun(task, codec, indices[done : done + _BATCH])
+        rows = zip(indices[start:done], openings, codec.count_tokens(texts), strict=False)
+        for index, opening, tokens in rows:
             if not tokens:
                 raise TaskError(f"{task.where(index)}: {why_empty(opening)}")
             if tokens > limit:
                 found.append(_Long(task.where(index), tokens))
-        yield Progress("counting prompts", start + len(batch), len(indices))
+        yield Progress("counting prompts", done, len(indices))
     return sorted(found, key=lambda long: -long.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Prompts that are being rendered."""
+
+    indices: Sequence[int]
+    openings: Sequence[str | Chat]
+    rendered: Callable[[], list[str]]
+
+    def texts(self, task: Task) -> list[str]:
+        """Those of the first prompts, one or more. Raises TaskError for a row that is not rendered."""
+        try:
+            return self.rendered()
+        except NotRendered as error:
+            raise TaskError(f"{task.where(self.indices[error.at])}: {error}") from error
+
+
+def _begun(task: Task, codec: TextCodec, indices: Sequence[int]) -> _Batch:
+    """Raises TaskError for a row that cannot be read, or has messages if there is no chat template."""
+    openings: list[str | Chat] = []
+    for index in indices:
+        try:
+            opening = task.opening(index)
+        except DataFailure as error:
+            raise TaskError(f"{task.where(index)}: {error}") from error
+        assert opening is not None, "an environment draws its prompts"
+        openings.append(opening)
+    return _Batch(indices, openings, codec.begin_texts(openings))
 
 
 def _counted(task: Task) -> Sequence[int]:

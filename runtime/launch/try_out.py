@@ -21,6 +21,7 @@ from runtime.launch.model import check_model_and_prompts, source_of, tokenizer_o
 from runtime.launch.preflight import Findings, model_size, problems_of_users
 from runtime.launch.run import count_items, read_large_data, refuse
 from runtime.models.directory import ModelDirectoryProblem
+from runtime.models.renderer import SHARED
 from runtime.models.text import TextCodec, make_codec
 from runtime.settings import Settings
 from runtime.tasks.base import Completion, DataFailure, Rated, Task, TaskError
@@ -74,6 +75,8 @@ def try_out(settings: Settings, prompts: int, listener: Listener) -> list[TriedP
         return asyncio.run(_try(settings, codec, [item.index for item in items], listener))
     except (TaskError, DataFailure, EnvironmentLost) as error:
         raise ConfigError(f"the run cannot start: {error}") from None
+    finally:
+        SHARED.close()
 
 
 def _problems_of_model(settings: Settings, listener: Listener) -> Iterator[str]:
@@ -195,7 +198,7 @@ async def _play(
             if answer is None:
                 break
             conversation.append(answer if isinstance(answer, str) else text_of(answer))
-            encoded_answer(codec, episode.prompt, answer)
+            await encoded_answer(codec, episode.prompt, answer)
         policy = tuple(conversation[::2])
         return conversation, await episode.verdict(Completion(policy, tokens=len(policy), finish_reason="stop"))
     except TurnTooLong:

@@ -1,16 +1,17 @@
 """From a task's texts to a model's tokens, and back."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from jinja2 import TemplateError, TemplateRuntimeError, TemplateSyntaxError
 from transformers import PreTrainedTokenizerBase
 
 from runtime.models.directory import end_tokens
+from runtime.models.render_process import RAISED, SYNTAX, Conversation, Rendering
+from runtime.models.renderer import SHARED, Renderer, TemplateFault
 from runtime.tasks.base import Chat, DataFailure, TaskError
 from runtime.tasks.config import DataConfig
 from runtime.tasks.data import read_chat_template
@@ -20,9 +21,25 @@ _ANSWER, _QUESTION = "evenstep-answer", "evenstep-question"
 _USER, _ASSISTANT = {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}
 
 
+class NotRendered(DataFailure):
+    """The chat template does not render messages; `happened` says what went wrong, and where in the template.
+
+    at: the number of the prompt among those given. refused: an expression of the template raised, as it may for some
+    messages; otherwise the template is at fault.
+    """
+
+    def __init__(self, told: str, *, at: int, happened: str, refused: bool) -> None:
+        super().__init__(told)
+        self.at, self.happened, self.refused = at, happened, refused
+
+
 @dataclass(frozen=True, slots=True)
 class TextCodec:
-    """Encodes prompts and the environment's turns; decodes completions."""
+    """Encodes prompts and the environment's turns; decodes completions.
+
+    Chat templates are rendered in another process (`renderer`), for which a call waits: on an event loop, make the
+    call in a thread. Any call may raise RenderingLost.
+    """
 
     tokenizer: PreTrainedTokenizerBase
     prompt_template: str = "{prompt}"
@@ -31,6 +48,14 @@ class TextCodec:
     chat_template: str | None = None
     """Jinja; None for the tokenizer's."""
     chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    chat_template_file: Path | None = None
+    """Where the Jinja comes from, for messages."""
+    chat_template_timeout_s: float = 10.0
+    renderer: Renderer = SHARED
+
+    def renders(self, prompt: str | Chat) -> bool:
+        """Whether a prompt goes through the chat template."""
+        return self.chat or isinstance(prompt, Chat)
 
     def encode_prompt(self, prompt: str | Chat) -> npt.NDArray[np.int32]:
         """Token ids (P,) of `prompt_text`. Raises as that does, and DataFailure if there is none."""
@@ -43,8 +68,34 @@ class TextCodec:
         """A task's prompt inside the template and the chat template.
 
         Messages always go through the chat template. They have the system prompt if they bring none. Raises TaskError
-        if there is no chat template, and DataFailure if it refuses the messages.
+        if there is no chat template, and NotRendered.
         """
+        return self.begin_texts([prompt])()[0]
+
+    def begin_texts(self, prompts: Sequence[str | Chat]) -> Callable[[], list[str]]:
+        """Begin to render prompts; the result waits for the texts of the first of them, one or more.
+
+        Raises TaskError if there is no chat template. The result raises NotRendered.
+        """
+        asked = [self._asked(prompt) for prompt in prompts]
+        places = [place for place, each in enumerate(asked) if not isinstance(each, str)]
+        if not places:
+            return lambda: [each for each in asked if isinstance(each, str)]
+        rendering = self.renderer.begin(self._rendering([each for each in asked if not isinstance(each, str)]))
+
+        def texts() -> list[str]:
+            try:
+                rendered = rendering.result()
+            except TemplateFault as fault:
+                raise self._blamed(fault, asked[places[fault.at]], places[fault.at]) from fault
+            known = dict(zip(places, rendered, strict=False))
+            end = places[len(rendered)] if len(rendered) < len(places) else len(asked)
+            return [each if isinstance(each, str) else known[place] for place, each in enumerate(asked[:end])]
+
+        return texts
+
+    def _asked(self, prompt: str | Chat) -> str | Conversation:
+        """A prompt inside the template, or what the chat template gets."""
         if isinstance(prompt, str):
             text = self.prompt_template.replace("{prompt}", prompt)
             if not self.chat:
@@ -52,13 +103,7 @@ class TextCodec:
             prompt = Chat(({"role": "user", "content": text},))
         brings_one = prompt.messages[0]["role"] == "system"
         messages = [*([] if brings_one else self._system()), *prompt.messages]
-        try:
-            return self._render(messages, open_turn=True, tools=prompt.tools)
-        except TemplateError as error:
-            raise DataFailure(
-                f"the chat template does not render the messages {messages!r:.300}: {type(error).__name__}: {error}; "
-                "correct the messages or data.chat_template_kwargs, or name another data.chat_template"
-            ) from error
+        return self._conversation(messages, prompt.tools)
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """How many token ids each text has, in one batch. Raises DataFailure for one that is no valid text."""
@@ -79,8 +124,10 @@ class TextCodec:
             return self._encode(turn)
         messages = [{"role": "user", "content": turn}] if isinstance(turn, str) else turn
         # A completion ends with its stop token; the template determines the text from there to the next turn.
-        before = self._render([_USER, _ASSISTANT], open_turn=False).rstrip()
-        after = self._render([_USER, _ASSISTANT, *messages], open_turn=True)
+        before, after = self._render(
+            self._conversation([_USER, _ASSISTANT], open_turn=False), self._conversation([_USER, _ASSISTANT, *messages])
+        )
+        before = before.rstrip()
         if not after.startswith(before):
             raise TaskError(
                 "the tokenizer's chat template rewrites earlier turns when another follows, so turns cannot be "
@@ -92,12 +139,13 @@ class TextCodec:
     def after_an_answer(self) -> tuple[int, ...]:
         """Token ids of the chat template between an answer and the text of the turn after it.
 
-        Empty if the template rewrites answers. Raises jinja2's TemplateError if it does not allow such turns.
+        Empty if the template rewrites answers. Raises NotRendered if it does not allow such turns.
         """
         turns = [*self._system(), _USER, {"role": "assistant", "content": _ANSWER}]
-        _, found, after = self._render(turns, open_turn=False).rpartition(_ANSWER)
+        _, found, after = self._render(self._conversation(turns, open_turn=False))[0].rpartition(_ANSWER)
         if found and not after.strip():
-            followed = self._render([*turns, {"role": "user", "content": _QUESTION}], open_turn=False)
+            question = {"role": "user", "content": _QUESTION}
+            (followed,) = self._render(self._conversation([*turns, question], open_turn=False))
             after = followed.rpartition(_QUESTION)[0].rpartition(_ANSWER)[2]
         return tuple(self._encode(after).tolist()) if found else ()
 
@@ -112,30 +160,66 @@ class TextCodec:
     def _system(self) -> list[dict[str, str]]:
         return [] if self.system_prompt is None else [{"role": "system", "content": self.system_prompt}]
 
-    def _render(
-        self, messages: Sequence[Mapping[str, Any]], *, open_turn: bool, tools: Sequence[Mapping[str, Any]] = ()
-    ) -> str:
+    def template_refusal(self) -> str | None:
+        """Why a chat template is of no use: it is no Jinja, or takes too much time or memory; None if it may be.
+
+        A template may refuse the chat that it is tried on, which is made up.
+        """
+        try:
+            self._render(self._conversation([_USER]))
+        except NotRendered as error:
+            return None if error.refused else str(error)
+        return None
+
+    def _render(self, *asked: Conversation) -> list[str]:
+        """The texts of a few conversations. Raises NotRendered."""
+        try:
+            return self.renderer.render(self._rendering(asked))
+        except TemplateFault as fault:
+            raise self._blamed(fault, asked[fault.at], fault.at) from fault
+
+    def _rendering(self, asked: Sequence[Conversation]) -> Rendering:
+        variables = {**self.tokenizer.special_tokens_map, **self.chat_template_kwargs}
+        return Rendering(variables, asked, self.chat_template_timeout_s)
+
+    def _conversation(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] = (),
+        *,
+        open_turn: bool = True,
+    ) -> Conversation:
+        """What the other process gets: plain dictionaries. Raises TaskError if there is no chat template."""
         if self.chat_template is None and self.tokenizer.chat_template is None:
             raise TaskError(
                 f"the tokenizer of the model {self.tokenizer.name_or_path!r} has no chat template, and a task gives "
                 "messages; use an instruction-tuned model, name a Jinja file in data.chat_template (with data.chat: "
                 "true), or use a task that gives texts"
             )
-        try:
-            return str(
-                self.tokenizer.apply_chat_template(
-                    [dict(message) for message in messages],
-                    tools=[dict(tool) for tool in tools] or None,
-                    chat_template=self.chat_template,
-                    tokenize=False,
-                    add_generation_prompt=open_turn,
-                    **self.chat_template_kwargs,
-                )
-            )
-        except TemplateError:
-            raise
-        except Exception as error:  # a template's expressions raise any, such as ZeroDivisionError
-            raise TemplateRuntimeError(f"{type(error).__name__}: {error}") from error
+        given = [dict(tool) for tool in tools]
+        template = self.tokenizer.get_chat_template(self.chat_template, given or None)
+        return Conversation(template, [dict(message) for message in messages], given, open_turn)
+
+    def _blamed(self, fault: TemplateFault, asked: str | Conversation, at: int) -> NotRendered:
+        """The failure of a prompt, or of turns, by file and line of the template."""
+        file, line = self.chat_template_file, fault.line
+        if file is None:
+            where = "the tokenizer's chat template" if line is None else f"line {line} of the tokenizer's chat template"
+        else:
+            where = str(file) if line is None else f"{file}:{line}"
+        happened = f"{where}: {fault.happened}"
+        if fault.kind == SYNTAX:
+            told = f"{where}: is not Jinja: {fault.happened}"
+            return NotRendered(told, at=at, happened=told, refused=False)
+        remedy = (
+            "correct the messages or data.chat_template_kwargs, or name another data.chat_template"
+            if fault.kind == RAISED
+            else "correct the template or name another in data.chat_template; raise data.chat_template_timeout_s if it "
+            "needs more time"
+        )
+        messages = asked if isinstance(asked, str) else list(asked.messages)
+        told = f"the chat template does not render the messages {messages!r:.300}: {happened}; {remedy}"
+        return NotRendered(told, at=at, happened=happened, refused=fault.kind == RAISED)
 
 
 def _check_text(text: str) -> None:
@@ -163,17 +247,16 @@ def make_codec(tokenizer: PreTrainedTokenizerBase, data: DataConfig) -> TextCode
             f"data.chat is true and the tokenizer of the model {tokenizer.name_or_path!r} has no chat template; use an "
             "instruction-tuned model, name a Jinja file in data.chat_template, or set data.chat to false"
         )
-    codec = TextCodec(
-        tokenizer, data.prompt_template, data.chat, data.system_prompt, template, data.chat_template_kwargs
+    return TextCodec(
+        tokenizer,
+        data.prompt_template,
+        data.chat,
+        data.system_prompt,
+        template,
+        data.chat_template_kwargs,
+        data.chat_template,
+        data.chat_template_timeout_s,
     )
-    if template is not None:
-        try:
-            codec.prompt_text(Chat((_USER,)))
-        except DataFailure as error:  # a template may refuse a made-up chat, but must be Jinja
-            if isinstance(error.__cause__, TemplateSyntaxError):
-                line = error.__cause__.lineno
-                raise TaskError(f"{data.chat_template}:{line}: is not Jinja: {error.__cause__.message}") from error
-    return codec
 
 
 def model_stop_tokens(tokenizer: PreTrainedTokenizerBase, directory: Path | None) -> tuple[int, ...]:

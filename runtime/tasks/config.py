@@ -264,6 +264,11 @@ class DataConfig(Strict):
     chat_template_kwargs: dict[str, Any] = Field(
         default_factory=dict, description="Variables for the chat template, such as enable_thinking: false."
     )
+    chat_template_timeout_s: float = Field(
+        default=10.0,
+        gt=0,
+        description="Deadline for rendering a prompt, in processor time; a template that loops is stopped then.",
+    )
     max_turns: int = Field(default=8, ge=1, description="Most turns of the policy, in tasks of several turns.")
     delay: DelayConfig | None = Field(
         default=None, description="Delay of every verdict in training, for benchmarks; null: none."

@@ -1,12 +1,21 @@
 """Episodes of a small environment, and groups that are rolled out and rated over the engine."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+import numpy as np
 from transformers import GPT2LMHeadModel
 
 from runtime.generation.config import Sampling
 from runtime.generation.on_torch.loop import EngineLoop
-from runtime.generation.rollouts import GroupJob, OpenEpisode, SampledGroup, make_job, sample_groups
+from runtime.generation.rollouts import (
+    Encoded,
+    GroupJob,
+    OpenEpisode,
+    SampledGroup,
+    encode_item,
+    make_job,
+    sample_groups,
+)
 from runtime.groups import Rollout, RolloutGroup
 from runtime.models.text import TextCodec
 from runtime.tasks.base import Chat, Completion, OwnTask, Scored, Task, Verdict
@@ -69,16 +78,21 @@ async def rate(groups: Sequence[SampledGroup]) -> Scored:
 
 def job(task: Task, codec: TextCodec, prompt: int = 0, **options: object) -> GroupJob:
     sampling = Sampling(**{"max_new_tokens": 8, **options})  # type: ignore[arg-type]
+    index = prompt % task.num_prompts
+    opening = task.opening(index)
     return make_job(
-        task,
-        codec,
         prompt=prompt,
-        index=prompt % task.num_prompts,
+        index=index,
+        prompt_token_ids=np.zeros(0, dtype=np.int32) if opening is None else codec.encode_prompt(opening),
         num_generations=4,
         sampling=sampling,
         seed=1,
         request_id=f"g{prompt}",
     )
+
+
+async def encoded(task: Task, codec: TextCodec, indices: Iterable[int]) -> dict[int, Encoded]:
+    return {index: await encode_item(task, codec, index) for index in indices}
 
 
 async def sampled(

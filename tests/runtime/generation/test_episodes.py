@@ -22,7 +22,7 @@ from runtime.tasks.environments.host import EnvironmentLost
 from runtime.tasks.environments.interface import Answer
 from runtime.training.batching import training_sequences
 from runtime.training.config import LossConfig
-from tests.runtime.generation.episodes import Asking, Guessing, job, opens, rate, sampled, score_group
+from tests.runtime.generation.episodes import Asking, Guessing, encoded, job, opens, rate, sampled, score_group
 from tests.runtime.generation.helpers import make_config, make_engine, plain_logprobs
 
 
@@ -129,7 +129,7 @@ def test_an_environments_prompt_that_is_too_long_names_item_and_key(model: GPT2L
                 Guessing(),
                 codec,
                 rate,
-                indices=range(3),
+                prompts=await encoded(Guessing(), codec, range(3)),
                 sampling=Sampling(max_new_tokens=8),
                 seed=0,
                 label="long",

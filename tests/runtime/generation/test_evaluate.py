@@ -12,7 +12,7 @@ from runtime.generation.on_torch.loop import EngineLoop
 from runtime.generation.rollouts import SampledGroup
 from runtime.models.text import TextCodec
 from runtime.tasks.base import DataFailure, Scored, Verdict
-from tests.runtime.generation.episodes import Guessing, rate
+from tests.runtime.generation.episodes import Guessing, encoded, rate
 from tests.runtime.generation.helpers import make_config, make_engine, make_request
 
 
@@ -27,7 +27,7 @@ def test_evaluation_counts_correct_rollouts_beside_other_work(model: GPT2LMHeadM
                     Guessing(),
                     codec,
                     rate,
-                    indices=range(5),
+                    prompts=await encoded(Guessing(), codec, range(5)),
                     sampling=Sampling(temperature=temperature, max_new_tokens=12),
                     seed=0,
                     label="validation",
@@ -49,7 +49,7 @@ def test_evaluation_counts_correct_rollouts_beside_other_work(model: GPT2LMHeadM
                     Guessing(),
                     codec,
                     rate,
-                    indices=[],
+                    prompts={},
                     sampling=Sampling(),
                     seed=0,
                     label="empty",
@@ -86,7 +86,7 @@ def test_a_rollout_without_a_verdict_counts_as_wrong_and_slow_verdicts_hold_up_n
                 Guessing(),
                 codec,
                 late,
-                indices=range(5),
+                prompts=await encoded(Guessing(), codec, range(5)),
                 sampling=Sampling(max_new_tokens=12),
                 seed=0,
                 label="validation",
@@ -122,7 +122,7 @@ def test_a_held_out_prompt_that_cannot_be_read_is_rollouts_without_verdict(
                 Gone(),
                 codec,
                 right,
-                indices=indices,
+                prompts=await encoded(Gone(), codec, indices),
                 sampling=Sampling(max_new_tokens=12),
                 seed=0,
                 label="validation",

@@ -1,5 +1,6 @@
 """C3: what a generation worker samples for the prompts of data that a run went on with."""
 
+import asyncio
 from typing import cast
 
 from fsm.events import Attempt
@@ -18,6 +19,7 @@ def test_the_first_prompt_of_other_data_is_its_first_item_under_the_number_that_
     indices = {}
     for first in (0, 60):
         host = PolicyHost(settings, unused, codec, first)
-        jobs = [host._job(Order(Attempt(first + at, dispatch=at), start_weight=-1)) for at in (0, 5)]
+        orders = [Order(Attempt(first + at, dispatch=at), start_weight=-1) for at in (0, 5)]
+        jobs = [host._job(order, prompt) for order, prompt in zip(orders, asyncio.run(host.encode(orders)), strict=True)]
         indices[first] = [(job.prompt - first, job.index) for job in jobs]
     assert indices[0] == indices[60] == [(0, 0), (5, 5)]

@@ -1,5 +1,6 @@
 """L7: a prompt of large data that was not counted before the run, and does not fit, fails when its rollout starts."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import cast
@@ -19,7 +20,8 @@ def refused(path: Path, line: str, *overrides: str) -> str:
     settings = load_settings(None, [f"data.task={task}", "data.validation_size=0", *overrides])
     codec = make_codec(character_tokenizer(), settings.data)
     host = PolicyHost(settings, cast(Engine, object()), codec, 0)  # nothing is sampled
-    started, [failure] = host.start([Order(Attempt(1, dispatch=1), start_weight=-1)])
+    orders = [Order(Attempt(1, dispatch=1), start_weight=-1)]
+    started, [failure] = host.start(orders, asyncio.run(host.encode(orders)))
     assert started == []
     assert failure.kind is FailureKind.DATA
     return failure.error

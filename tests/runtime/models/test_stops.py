@@ -128,7 +128,7 @@ def test_an_end_of_ordinary_text_is_told_by_its_first_token() -> None:
 
 def test_templates_that_show_no_answer_are_not_guessed_at() -> None:
     (notice,) = looked_at(chatting(NO_ANSWERS)).notices
-    assert "does not render an answer (no answers)" in notice
+    assert "does not render an answer (line 1 of the tokenizer's chat template: TemplateError: no answers)" in notice
     assert looked_at(chatting(REWRITES, "<|im_end|>")) == Findings()
 
 
@@ -222,8 +222,9 @@ def test_the_policy_host_stops_at_what_generation_config_names_in_validation_as_
         async with AsyncExitStack() as stack:
             host = await PolicyHost.open(run, model, 0, stack)
             rewards = RewardWorker(run.data, 1, 1, sets=run.sets)
+            prompts = await host.encode_held_out("validation", range(16))
             await host.evaluate(
-                "validation", "before", range(16), lambda groups: rewards.score(to_be_rated(groups), "validation")
+                "validation", "before", prompts, lambda groups: rewards.score(to_be_rated(groups), "validation")
             )
             return host._engine.health().generated_tokens
 

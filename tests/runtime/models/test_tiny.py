@@ -14,6 +14,7 @@ from runtime.generation.config import GenerationConfig, TorchEngineConfig
 from runtime.generation.evaluate import evaluate
 from runtime.generation.on_torch.engine import load_torch_engine
 from runtime.generation.on_torch.loop import EngineLoop
+from runtime.generation.rollouts import encode_item
 from runtime.models import smollm2
 from runtime.models.text import make_codec
 from runtime.models.tiny import (
@@ -107,12 +108,13 @@ def test_warm_up_reaches_some_accuracy_the_same_one_each_time(tmp_path: Path) ->
 
     async def accuracy() -> float:
         async with EngineLoop(engine) as loop:
+            codec = make_codec(tokenizer, data)
             result = await evaluate(
                 loop,
                 validation,
-                make_codec(tokenizer, data),
+                codec,
                 lambda groups: rewards.score(to_be_rated(groups), "validation"),
-                indices=range(validation.num_prompts),
+                prompts={index: await encode_item(validation, codec, index) for index in range(validation.num_prompts)},
                 sampling=generation.sampling(),
                 seed=0,
                 label="validation",

@@ -59,7 +59,8 @@ async def sampled(settings: Settings, model: Path, attempts: Sequence[Attempt]) 
     async with AsyncExitStack() as stack:
         host = await PolicyHost.open(settings, model, 0, stack)
         await host.load_weights(weights, 0)
-        samples, failed = host.start([Order(attempt, 0) for attempt in attempts])
+        orders = [Order(attempt, 0) for attempt in attempts]
+        samples, failed = host.start(orders, await host.encode(orders))
         assert failed == []
         return [await sample for _, sample in samples]
 
