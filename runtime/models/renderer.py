@@ -73,11 +73,11 @@ class Renderer:
 
     def close(self) -> None:
         """Kill the process and cancel what is being rendered. A later request starts another process."""
-        with self._lock:
-            loop, self._loop = self._loop, None
-        if loop is not None:
-            asyncio.run_coroutine_threadsafe(self._close(), loop).result()
-            loop.call_soon_threadsafe(loop.stop)
+        with self._lock:  # until the end, or the next request would meet the old process
+            if self._loop is not None:
+                asyncio.run_coroutine_threadsafe(self._close(), self._loop).result()
+                self._loop.call_soon_threadsafe(self._loop.stop)
+                self._loop = None
 
     async def _close(self) -> None:
         waiting = asyncio.all_tasks() - {asyncio.current_task()}

@@ -17,6 +17,7 @@ from runtime.generation.on_torch.loop import EngineLoop
 from runtime.generation.rollouts import SampledGroup, sample_groups
 from runtime.groups import Evaluation
 from runtime.models.text import TextCodec
+from runtime.models.tiny import character_tokenizer
 from runtime.tasks.base import Chat, DataFailure
 from runtime.tasks.environments.host import EnvironmentLost
 from runtime.tasks.environments.interface import Answer
@@ -24,6 +25,7 @@ from runtime.training.batching import training_sequences
 from runtime.training.config import LossConfig
 from tests.runtime.generation.episodes import Asking, Guessing, encoded, job, opens, rate, sampled, score_group
 from tests.runtime.generation.helpers import make_config, make_engine, plain_logprobs
+from tests.users.hostile_templates import TEMPLATES
 
 
 def test_in_several_turns_only_the_policys_tokens_carry_loss_and_their_logprobs_are_right(
@@ -238,6 +240,19 @@ def test_a_prompt_of_messages_and_answers_of_messages_go_through_the_chat_templa
         assert said == ("Uhi/aT42/a" if len(sample.turns) == 2 else "Uhi/a")
     odd = asyncio.run(sampled(model, Odd, codec))
     assert any("the chat template does not take" in str(sample.rated) for sample in odd.samples)
+
+
+def test_a_template_that_hangs_on_an_environments_turn_costs_the_rollouts_that_got_one(model: GPT2LMHeadModel) -> None:
+    class Bad(Asking):
+        def answer(self, turns: Sequence[str]) -> Answer:
+            return "bad"
+
+    loops = TEMPLATES["loops"].strip()
+    codec = TextCodec(character_tokenizer(), chat=True, chat_template=loops, chat_template_timeout_s=0.2)
+    group = asyncio.run(sampled(model, Bad, codec))
+    stopped = [sample for sample in group.samples if isinstance(sample.rated, str)]
+    assert len(stopped) == sum(sample.finished for sample in group.samples) > 0
+    assert all("did not end within data.chat_template_timeout_s = 0.2 s" in str(sample.rated) for sample in stopped)
 
 
 def test_an_empty_turn_of_the_environment_has_its_place_among_the_turns(

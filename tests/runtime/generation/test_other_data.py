@@ -20,6 +20,6 @@ def test_the_first_prompt_of_other_data_is_its_first_item_under_the_number_that_
     for first in (0, 60):
         host = PolicyHost(settings, unused, codec, first)
         orders = [Order(Attempt(first + at, dispatch=at), start_weight=-1) for at in (0, 5)]
-        jobs = [host._job(order, prompt) for order, prompt in zip(orders, asyncio.run(host.encode(orders)), strict=True)]
+        jobs = list(map(host._job, orders, asyncio.run(host.encode(orders))))
         indices[first] = [(job.prompt - first, job.index) for job in jobs]
     assert indices[0] == indices[60] == [(0, 0), (5, 5)]
