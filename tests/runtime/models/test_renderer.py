@@ -50,6 +50,7 @@ def codec(renderer: Renderer, template: str, timeout_s: float = 0.5) -> TextCode
         ("divides", r"own\.jinja:3: ZeroDivisionError: .*; correct the messages", True),
         ("recurses", r"own\.jinja:3: RecursionError", True),
         ("escapes", r"own\.jinja:3: SecurityError: access to attribute '__class__'", True),
+        ("changes", r"own\.jinja:3: SecurityError: access to attribute 'append' of 'list'", True),
     ],
 )
 def test_a_template_costs_the_prompt_that_it_fails_on_and_no_other(
