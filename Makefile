@@ -3,6 +3,7 @@ VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+TEST_JOBS ?= 2
 
 .PHONY: setup train test lint prove twins mutants simulate assurance fuzz-checkpoints bench fuzz process-table docs clean
 
@@ -16,8 +17,8 @@ $(STAMP): pyproject.toml constraints.txt
 train: $(STAMP) ## train a tiny model for real on two CPU cores; TRAIN_ARGS go to `evenstep train`
 	$(BIN)/evenstep train $(TRAIN_ARGS)
 
-test: $(STAMP) lint ## lint, types and all tests; PYTEST_ARGS go to pytest
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
+test: $(STAMP) lint ## lint, types and all tests, TEST_JOBS at a time; PYTEST_ARGS go to pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadgroup $(PYTEST_ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -53,6 +53,7 @@ into `fsm.rules`, where `evenstep check` explores it. Anything that fails must f
 
 Each part imports only those above it:
 
+    wording        numbers with nouns, in messages
     errors         who is to blame, and for what
     events         what the world tells the core
     effects        what the core asks of the world

@@ -10,6 +10,7 @@ from fsm.machines.trainer import TrainerState
 from fsm.rules.outlook import dead_end, deadlocked
 from fsm.state import Counts, GroupClass, Limits, State, charged
 from fsm.values import pages
+from fsm.wording import counted
 
 SHOWN_CLASSES = 6
 """Classes that the sentence lists per place; the others are summed up."""
@@ -93,7 +94,7 @@ def _needs(state: State, limits: Limits, sampler_name: str) -> tuple[str, str]:
     now = status(state)
     step = state.trainer.version
     if now in ("completed", "stopped"):
-        return f"the run is {now} after {step} steps and waits for nothing", ""
+        return f"the run is {now} after {counted(step, 'step')} and waits for nothing", ""
     if now == "syncing":
         return f"step {step - 1} is closed and the generation workers must load the weights of version {step}", ""
     lost = charged(state, step)

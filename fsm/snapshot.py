@@ -33,6 +33,7 @@ from fsm.snapshot_form import (
 )
 from fsm.state import Budgets, Counts, GroupClass, Queue, State, is_over, slots_accounted
 from fsm.values import pages
+from fsm.wording import are, counted
 
 Json = dict[str, Any]
 
@@ -115,9 +116,10 @@ def restore(
                 "charged for its slot (L7): take it when the core calls `before_stop`, or resume from an earlier one"
             )
         core.state = core.state._replace(run=Run())
+        taken = counted(core.state.trainer.version, "step")
         core.notices.append(
-            f"the checkpoint is of a run that was {ended.name.lower()} after {core.state.trainer.version} steps: it "
-            f"goes on as far as today's limits allow"
+            f"the checkpoint is of a run that was {ended.name.lower()} after {taken}: it goes on as far as today's "
+            f"limits allow"
         )
     if incarnation is None:
         incarnation = saved["incarnation"] + 1
@@ -127,15 +129,17 @@ def restore(
         sheet = core.state.sheet
         dropped = sheet.leftover + core.state.source.requeued
         core.notices.append(
-            f"the checkpoint was written with other data: weights, optimizer and its {sheet.trained} trained prompts "
-            f"stay; {dropped} prompts of the old data that are not trained yet are dropped, charges are too, and the "
-            f"new data is read from its start, as prompts {core.limits.first_prompt} and up (C3)"
+            f"the checkpoint was written with other data: weights, optimizer and its "
+            f"{counted(sheet.trained, 'trained prompt')} stay; {counted(dropped, 'prompt')} of the old data that "
+            f"{are(dropped)} not trained yet {are(dropped)} dropped, charges are too, and the new data is "
+            f"read from its start, as prompts {core.limits.first_prompt} and up (C3)"
         )
     elif changed:
+        left = core.state.sheet.leftover
         core.notices.append(
             f"the checkpoint was written under {changed}: weights, optimizer and trained prompts stay; "
-            f"{core.state.sheet.leftover} prompts that are not trained yet are generated again, ahead of the rest "
-            f"of the data, and charges are dropped (C3)"
+            f"{counted(left, 'prompt')} that {are(left)} not trained yet {are(left)} generated again, ahead of the "
+            f"rest of the data, and charges are dropped (C3)"
         )
     elif _leads_too_far(core):
         core.notices.append(
@@ -145,8 +149,8 @@ def restore(
         )
     if beyond and not changed and not replaced:
         core.notices.append(
-            f"the checkpoint was written under more replacements: {beyond} slots in flight have had more than now "
-            f"allowed ({setup.limits.max_replacements}), and get no further one (L2)"
+            f"the checkpoint was written under more replacements: {counted(beyond, 'slot')} in flight had more than "
+            f"now allowed ({setup.limits.max_replacements}), with no further one to come (L2)"
         )
     regenerates = on_event.regenerate if changed else on_event.resume
     core.opening = on_event.replace_data if replaced else regenerates

@@ -26,6 +26,7 @@ from fsm.machines.trainer import Trainer, TrainerState
 from fsm.rules.laws import ledger_context
 from fsm.state import NONE, Budgets, GroupClass, Limits, Queue, State, slots_accounted
 from fsm.values import pages
+from fsm.wording import counted
 
 FORMAT = 1
 """Version of the snapshot's format; another one is refused."""
@@ -351,10 +352,14 @@ def _steps(saved: Mapping[str, Any], state: State, closed_before: int) -> Iterat
     steps = [closed[0] for closed in saved["closed"]]
     if steps != list(range(closed_before, version)):
         expected = f"steps {closed_before} to {version - 1}, in order"
-        yield "closed", f"has {len(steps)} steps, {steps[-3:]} at its end", expected
+        yield "closed", f"has {counted(len(steps), 'step')}, {steps[-3:]} at its end", expected
     trained = sum(closed[1] for closed in saved["closed"])
     if trained != sheet.trained and not closed_before:
-        yield "state.tally.trained", f"is {sheet.trained}", f"the {trained} groups selected into closed steps"
+        yield (
+            "state.tally.trained",
+            f"is {sheet.trained}",
+            f"the {counted(trained, 'group')} selected into closed steps",
+        )
     if version > state.gate.dispatch_index + 1:
         yield "state.trainer.version", f"is {version}", f"at most {state.gate.dispatch_index + 1}, the batches admitted"
     if state.queue.groups == 0 and state.queue != Queue():

@@ -1,6 +1,5 @@
-"""Words that messages share. Imports nothing."""
+"""Words that messages share: the core's."""
 
+from fsm.wording import counted
 
-def counted(number: int, noun: str) -> str:
-    """A number and a noun whose plural ends in s: `1 prompt`, `2,000 prompts`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+__all__ = ["counted"]

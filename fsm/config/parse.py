@@ -64,5 +64,5 @@ _MANY = 3
 
 def _if_many_are_foreign(found: list[str], foreign_keys: Mapping[str, str]) -> str:
     said = set(foreign_keys.values())
-    foreign = sum(each.partition("; ")[2] in said for each in found)
+    foreign = sum(sentence in each for each in found for sentence in said)
     return f"\n  {foreign_keys['*']}" if foreign >= _MANY else ""

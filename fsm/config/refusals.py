@@ -16,6 +16,7 @@ from fsm.config.values import (
     resolved_streaming_minimum,
 )
 from fsm.samplers.promises import Eligible
+from fsm.wording import counted
 
 
 def refusals(config: RunConfig, sampler: SamplerTraits | None) -> list[str]:
@@ -119,7 +120,8 @@ def _stall_below_attempts(config: RunConfig) -> Iterator[str]:
 def _attempts(failure: RolloutFailureConfig, attempts: int) -> str:
     """The parts of `longest_rollout_s` in words."""
     backoffs = "" if failure.backoff_base_s == 0 or attempts == 1 else ", and the backoffs between them"
-    return f"{attempts} attempts of rollout_timeout_s = {failure.rollout_timeout_s:g} s each{backoffs}"
+    each = "" if attempts == 1 else " each"
+    return f"{counted(attempts, 'attempt')} of rollout_timeout_s = {failure.rollout_timeout_s:g} s{each}{backoffs}"
 
 
 def _whole(seconds: float) -> str:
@@ -190,7 +192,7 @@ def _buffer_too_small(config: RunConfig, sampler: SamplerTraits) -> Iterator[str
     yield (
         f"async_rl.max_buffered_rollouts is {given}, but the {sampler.name} sampler needs {required} "
         f"({_required_because(config, sampler)}): the run would wait forever for groups that have no "
-        f"place. Set it to {required} or more, or to null{_smaller_window(config, sampler, given)}."
+        f"place. Set it to {required} or more, or to null for what is needed{_smaller_window(config, sampler, given)}."
     )
 
 
@@ -198,11 +200,11 @@ def _required_because(config: RunConfig, sampler: SamplerTraits) -> str:
     step_size, minimum = config.grpo.num_prompts_per_step, resolved_streaming_minimum(config)
     if (sampler.required_buffer_capacity or 0) < minimum:
         if config.async_rl.min_groups_for_streaming_train is None:
-            return f"a chunk of grpo.num_prompts_per_step, as min_groups_for_streaming_train is null: {minimum}"
+            return f"a chunk of grpo.num_prompts_per_step, the default of min_groups_for_streaming_train: {minimum}"
         return f"a chunk of async_rl.min_groups_for_streaming_train: {minimum}"
     batches = _batches_of_window(config, sampler)
     if batches is None:
-        return f"what its required_buffer_capacity says for {step_size} groups a step"
+        return f"what its required_buffer_capacity says for {counted(step_size, 'group')} a step"
     return f"grpo.num_prompts_per_step × ({sampler.window_option} + 1) = {step_size} × {batches}"
 
 
@@ -313,6 +315,10 @@ def _large_reserve(config: RunConfig, sampler: SamplerTraits) -> Iterator[str]:
         )
 
 
+NO_DEADLINE = "rollouts have no deadline (async_rl.rollout_failure.rollout_timeout_s is null)"
+"""How the notice begins."""
+
+
 def _no_deadline(config: RunConfig) -> Iterator[str]:
     if config.async_rl.rollout_failure.rollout_timeout_s is None:
         watchdog = config.async_rl.stall_watchdog
@@ -320,7 +326,7 @@ def _no_deadline(config: RunConfig) -> Iterator[str]:
         does = "warns" if warns else "stops the run"
         also = "" if warns else ", also where a sound rollout takes that long"
         yield (
-            "async_rl.rollout_failure.rollout_timeout_s is null: an attempt that never answers holds "
+            f"{NO_DEADLINE}: an attempt that never answers holds "
             f"its slot for the rest of the run; only the watchdog {does}, {watchdog.stall_timeout_s:g} s "
             f"after the last progress{also}."
         )

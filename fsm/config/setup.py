@@ -10,6 +10,7 @@ from fsm.config.values import floor_groups, resolved_buffer, resolved_inflight, 
 from fsm.errors import ConfigError
 from fsm.samplers.protocol import PromptGroupSampler
 from fsm.state import NONE, Limits
+from fsm.wording import counted
 
 NO_LIMIT_OF_EPOCHS = 1 << 62
 """What `max_num_epochs: null` stands for: more than a run can read."""
@@ -32,7 +33,7 @@ def set_up(config: RunConfig, num_prompts: int, *, check: bool = True) -> Setup:
     `num_prompts` is the length of one epoch. `check=False` skips the refusals. Raises ConfigError.
     """
     if num_prompts < 0:
-        raise ConfigError(f"the data has {num_prompts} prompts; allowed: 0 or more")
+        raise ConfigError(f"the data has {counted(num_prompts, 'prompt')}; allowed: 0 or more")
     sampler = build_sampler(config)
     known = traits(config, sampler)
     if check:

@@ -118,7 +118,9 @@ def _problem(error: Any, model: Model, foreign_keys: Mapping[str, str]) -> str:
     place = _place(model, location)
     path = place.path or "the configuration"
     if kind in ("extra_forbidden", "invalid_key"):
-        return _unknown_key(place, location[-1] if kind == "extra_forbidden" else given, model, foreign_keys)
+        if kind == "extra_forbidden":
+            return _unknown_key(place, location[-1], given, model, foreign_keys)
+        return _unknown_key(place, given, None, model, foreign_keys)
     if kind == "missing":
         return f"{path} is missing; allowed: {_allowed(place)}{_meaning(place)}{_misspelt(place, given)}"
     if kind in ("union_tag_not_found", "union_tag_invalid"):
@@ -150,11 +152,14 @@ def _hint(place: Place, given: object) -> str:
     return ""
 
 
-def _unknown_key(place: Place, key: object, model: Model, foreign_keys: Mapping[str, str]) -> str:
+def _unknown_key(place: Place, key: object, given: object, model: Model, foreign_keys: Mapping[str, str]) -> str:
     path = f"{place.parent}.{_as_key(key)}" if place.parent else _as_key(key)
     said = f"{path} is not a known key" + (f" of {place.owner_words}" if place.owner_words else "")
     if path in foreign_keys:
-        return f"{said}; {foreign_keys[path]}"
+        inside = _foreign_inside(path, given, foreign_keys)
+        left = len(inside) - _MOST_KEYS
+        more = f"; and {left} more key{'' if left == 1 else 's'}" if left > 0 else ""
+        return "; ".join([said, *(inside[:_MOST_KEYS] or [foreign_keys[path]])]) + more
     places: dict[Model, str] = {}
     for block, words in _blocks(model):
         places.setdefault(block, words)  # a block may occur twice
@@ -167,6 +172,17 @@ def _unknown_key(place: Place, key: object, model: Model, foreign_keys: Mapping[
     known = list(place.owner.model_fields) if place.owner else []
     known_keys = ", ".join(known)
     return f"{said}; {nearest(str(key), known, f'the known keys are {known_keys}')}"
+
+
+def _foreign_inside(path: str, given: object, foreign_keys: Mapping[str, str]) -> list[str]:
+    """What is said of the keys in a block of another framework."""
+    if not isinstance(given, Mapping):
+        return [foreign_keys[path]] if path in foreign_keys else []
+    return [said for key, inner in given.items() for said in _foreign_inside(f"{path}.{key}", inner, foreign_keys)]
+
+
+_MOST_KEYS = 4
+"""Of a block of another framework: how many keys a message explains."""
 
 
 def _as_key(key: object) -> str:

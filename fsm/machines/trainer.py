@@ -19,7 +19,7 @@ class TrainerState(IntEnum):
     FINISHING = 2
     """The optimizer step."""
     SYNCING = 3
-    """Publishing weights, until the generation workers have loaded them."""
+    """With nothing: the generation workers load the weights that it has published."""
 
 
 class Trainer(NamedTuple):

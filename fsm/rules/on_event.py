@@ -120,7 +120,10 @@ def finish_chunk(state: State, laws: Laws) -> Done:
 
 
 def close_step(state: State, laws: Laws) -> Done:
-    """L5: the optimizer step finished. The step closes, its groups are trained, the version moves; E1 aborts."""
+    """L5: the optimizer step finished. The step closes, its groups are trained, the version moves; E1 aborts.
+
+    The book then asks for the weight sync (`fsm/groups/book.py`, `_close`).
+    """
     limits, step = laws.limits, state.trainer.version
     lost, selected = charged(state, step), state.step.selected
     closed = laws.fire(STEP_ASSEMBLY, "close", state.step, step_context(state, laws))

@@ -5,7 +5,8 @@ worker on the same seat, and the dead worker's attempts are reported once, as Wo
 
 A worker is quarantined, that is, killed and then treated as dead, if it does not answer probes, its event loop stands
 still, it does not load weights in time, or its attempts fail again and again while others' finish. The next worker of
-the seat serves once it is open, has the newest weights, and has generated a few tokens (`SeatedWorker.proven`).
+the seat serves once it is open, has the newest weights, and has generated a few tokens (`SeatedWorker.proven` in
+`runtime/actors/seat.py`).
 """
 
 import asyncio

@@ -71,7 +71,7 @@ class GenerationWorker:
         self._plane = plane
         self._reward_workers = cycle(reward_workers)
         self._first_prompt, self._began_with = first_prompt, began_with
-        self._weights = make_fetcher(settings, name)
+        self._fetcher = make_fetcher(settings, name)
         self._loading = asyncio.Lock()
         """One version at a time, in the order in which they were sent."""
         self._order = CallOrder()
@@ -128,7 +128,7 @@ class GenerationWorker:
 
     async def _load(self, published: Published) -> int:
         if self._host.version < published.version:
-            weights, version = await self._weights.fetch(await published.publication)
+            weights, version = await self._fetcher.fetch(await published.publication)
             await self._host.load_weights(weights, version)
         return self._host.version
 

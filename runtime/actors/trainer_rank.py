@@ -54,7 +54,7 @@ class TrainerRank:
         self._settings = settings
         self._model_directory = model_directory
         self._plane = plane
-        self._weights = make_publisher(settings)
+        self._publisher = make_publisher(settings)
         self._stack = ExitStack()
         self._store: TCPStore | None = None
         """Where the ranks meet, if this is the first of several."""
@@ -119,7 +119,7 @@ class TrainerRank:
         if version != self._trainer.version:
             raise ValueError(f"version {version} was asked for, but the trainer is at {self._trainer.version}")
         weights = self._trainer.state_numpy(self._settings.weight_sync.dtype)
-        return self._weights.publish(weights, version) if self._trainer.ranks.rank == 0 else None
+        return self._publisher.publish(weights, version) if self._trainer.ranks.rank == 0 else None
 
     def copy_state(self, step: int, rows: Sequence[tuple[int, Row]]) -> None:
         """Every rank: copy what a checkpoint of `step` optimizer steps holds, for `write_checkpoint`.

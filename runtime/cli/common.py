@@ -127,15 +127,19 @@ def with_generated(document: str, begin: str, text: str, end: str) -> str:
 
 
 @contextmanager
-def showing_progress(trace: TraceFile) -> Iterator[Callable[[int], None]]:
+def showing_progress(*traces: TraceFile) -> Iterator[Callable[[int], None]]:
     """A bar on stderr if that is a terminal. Yields a function that takes the number of records read so far."""
     console = Console(stderr=True)
-    first = head_of(next(trace.lines(), b""))
-    last = trace.last_head()
-    if not console.is_terminal or first is None or last is None:
+    total = sum(map(_records_in, traces))
+    if not console.is_terminal or not total:
         yield lambda _: None
         return
     columns = (TextColumn("reading"), BarColumn(), MofNCompleteColumn(), TextColumn("records"), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as shown:
-        task = shown.add_task("", total=last.seq - first.seq + 1)
+        task = shown.add_task("", total=total)
         yield lambda records: shown.update(task, completed=records)
+
+
+def _records_in(trace: TraceFile) -> int:
+    first, last = head_of(next(trace.lines(), b"")), trace.last_head()
+    return 0 if first is None or last is None else last.seq - first.seq + 1

@@ -1,7 +1,6 @@
 """`evenstep eval`: a model measured on held-out prompts."""
 
 import json
-import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -156,10 +155,9 @@ def _chosen(settings: Settings, only: Sequence[str]) -> "list[EvaluationSet]":
 def _measure(
     settings: Settings, examinee: Examinee, sets: "Sequence[EvaluationSet]", shown: Console, watch: "Watch"
 ) -> "list[Measured]":
-    from runtime.launch.ray_session import PROCESS_ENVIRONMENT
+    from runtime.launch.ray_session import set_process_environment
 
-    for name, value in PROCESS_ENVIRONMENT.items():
-        os.environ.setdefault(name, value)  # before torch is imported
+    set_process_environment(settings)  # before torch is imported
     from runtime.generation.engine import PolicyNotFinite
     from runtime.launch.evaluation import measure
 
@@ -233,13 +231,15 @@ def _as_json(
 
 def _print(measured: "Sequence[Measured]", examinee: Examinee) -> None:
     from runtime.output.evaluation_table import COLUMN, figures_table
+    from runtime.tasks.rewards import weights_of
 
     console = Console()
     width = COLUMN * (1 + len(measured))
     if not console.is_terminal:
         console = Console(width=max(console.width, width))
     console.print(Text(examinee.says), soft_wrap=True)
-    console.print(figures_table({each.chosen.name: each.figures for each in measured}))
+    weights = {each.chosen.name: weights_of(each.chosen.data.task) for each in measured}
+    console.print(figures_table({each.chosen.name: each.figures for each in measured}, weights))
     console.print(Text("in brackets: 95% confidence intervals, over prompts"), soft_wrap=True)
     for each in measured:
         if each.figures.failures:

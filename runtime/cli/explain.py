@@ -20,9 +20,10 @@ from runtime.explain.situation import is_open
 from runtime.output.cluster_file import LivePlace, place_of
 from runtime.output.directory import CLUSTER, MARK, is_left
 from runtime.settings import ClusterConfig
-from runtime.trace.files import has_trace
+from runtime.trace.files import has_trace, older_traces
 from runtime.trace.reader import TraceFile, open_trace
 from runtime.trace.records import printable_json
+from runtime.trace.show import printable_lines
 from specs.checker.closing import outlook
 
 PIPED_WIDTH = 200
@@ -44,7 +45,7 @@ def explain_command(
         typer.Option(
             "--at",
             help="Explain an earlier moment: a record's number, +SECONDS into the trace, or a time such as 14:03:20 or "
-            "2026-01-31T14:03:20.",
+            "2026-01-31T14:03:20. A time may be that of an older process of a resumed run.",
             metavar="SEQ|TIME",
         ),
     ] = None,
@@ -70,7 +71,7 @@ def explain_command(
     Example: evenstep explain runs/today --at 14:03:20
     """
     with errors_as_exit_codes("explain"), ExitStack() as opened:
-        explanation = _explain(_trace(file, run, address, namespace, opened), at)
+        explanation = _explain(_at(at, _trace(file, run, address, namespace, opened), file), at)
         _print(explanation, as_json)
     raise typer.Exit(EXIT[explanation.verdict])
 
@@ -94,6 +95,21 @@ def _explain(trace: TraceFile, at: str | None) -> Explanation:
     if at.isdigit():
         return explain(trace, outlook, seq=int(at))
     return explain(trace, outlook, unix_s=_time(at, trace.started_unix_s))
+
+
+def _at(at: str | None, newest: TraceFile, given: Path | None) -> TraceFile:
+    """The trace that has a time, of all those in a run's directory; else the newest."""
+    if at is None or at.isdigit() or at.startswith("+") or given is None or not given.is_dir():
+        return newest
+    for path in (newest.path, *reversed(older_traces(newest.path))):
+        trace = newest if path == newest.path else open_trace(path)
+        if trace.started_unix_s <= _time(at, trace.started_unix_s) <= time.time():
+            if trace is not newest:
+                typer.echo(
+                    printable_lines(f"evenstep explain: {at} is in {path}, an older trace of this run"), err=True
+                )
+            return trace
+    return newest
 
 
 def _time(at: str, started_unix_s: float) -> float:

@@ -1,7 +1,6 @@
 """`evenstep try`: prompts as the model gets them, and rewards, in seconds."""
 
-import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -48,16 +47,16 @@ def try_command(
 
     Example: evenstep try mine.yaml --set data.task.verifier=my_verifiers:strict --prompts 10
     """
-    from runtime.launch.ray_session import PROCESS_ENVIRONMENT
-
-    for name, value in PROCESS_ENVIRONMENT.items():
-        os.environ.setdefault(name, value)  # before torch is imported
     from runtime.launch.progress import open_progress
+    from runtime.launch.ray_session import set_process_environment
     from runtime.launch.signals import interrupts_by_signals
-    from runtime.launch.try_out import try_out
+    from runtime.tasks.rewards import weights_of
 
     try:
         settings = load_settings(config, overrides or ())
+        set_process_environment(settings)  # before torch is imported
+        from runtime.launch.try_out import try_out
+
         with interrupts_by_signals(), open_progress(Console(stderr=True), None) as listener:
             tried = try_out(settings, prompts, listener)
     except ConfigError as error:
@@ -66,9 +65,9 @@ def try_command(
     except KeyboardInterrupt:
         typer.echo("evenstep try: interrupted", err=True)
         raise typer.Exit(EXIT_CODES["interrupted"]) from None
-    console = Console()
+    console, weights = Console(), weights_of(settings.data.task)
     for prompt in tried:
-        for line in _printed(prompt):
+        for line in _printed(prompt, weights):
             console.print(line, soft_wrap=True)
     for sentence in _summed_up(tried):
         console.print(Text(printable_lines(sentence)), soft_wrap=True)
@@ -76,25 +75,25 @@ def try_command(
         raise typer.Exit(UNREADABLE)
 
 
-def _printed(prompt: "TriedPrompt") -> Iterator[Text]:
+def _printed(prompt: "TriedPrompt", weights: Mapping[str, float]) -> Iterator[Text]:
     from runtime.samples.printed import spoken
     from runtime.trace.show import printable
 
     yield Text(printable(f"{prompt.where} · {counted(prompt.tokens, 'token')}", widest=500), "reverse")
     yield from spoken("prompt", prompt.text, "dim")
     for said in prompt.completions:
-        yield Text(printable(f"if it says {said.what}: {_verdict(said)}", widest=2_000), "bold")
+        yield Text(printable(f"if it says {said.what}: {_verdict(said, weights)}", widest=2_000), "bold")
         for number, text in enumerate(said.turns):
             yield from spoken("environment" if number % 2 else "policy", text)
     yield Text()
 
 
-def _verdict(said: "TriedCompletion") -> str:
+def _verdict(said: "TriedCompletion", weights: Mapping[str, float]) -> str:
     from runtime.samples.printed import worth
 
     if isinstance(said.rated, str):
         return f"no verdict: {said.rated}"
-    return worth(said.rated.reward, said.rated.parts, correct=said.rated.correct)
+    return worth(said.rated.reward, said.rated.parts, weights, correct=said.rated.correct)
 
 
 def _summed_up(tried: "list[TriedPrompt]") -> Iterator[str]:

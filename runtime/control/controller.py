@@ -110,7 +110,7 @@ class Controller:
             async with AsyncExitStack() as closing:
                 begun = begin(self._plan, self._shared, closing, self._tell, self._progressed)
                 run = self._begun = await self._unless_cut(begun)
-                run.pumps.sync.step_over = self._wall_clock.step_over
+                run.pumps.sync.on_step_done = self._wall_clock.on_step_done
                 end = await ended_by(self._validate_and_run_core(run), run.control)
                 return await self._finish(run, end)
         finally:

@@ -17,6 +17,8 @@ _WRITTEN_S = 2.0
 """How long a process may take to write its stacks: one that is frozen does not."""
 _CORE = re.compile(r'File ".*fsm/core\.py"')
 _FRAME = re.compile(r'File "(.+)", line (\d+) in (.+)')
+_OF_CORE = re.compile(r".*/fsm/[^/]+(/[^/]+)?\.py")
+"""A sampler calls the core too, as for a view's figures; its own line is what helps."""
 
 
 def keep_stacks() -> int:
@@ -29,7 +31,7 @@ def keep_stacks() -> int:
 
 
 def held_at(pid: int, descriptor: int) -> str | None:
-    """The line that the core's thread is in, in code that it called; None if it does not say, or is elsewhere."""
+    """The line of the code that the core called, in which its thread is; None if it does not say, or is elsewhere."""
     path = Path(f"/proc/{pid}/fd/{descriptor}")
     try:
         before = path.stat().st_size
@@ -42,6 +44,9 @@ def held_at(pid: int, descriptor: int) -> str | None:
     except OSError:
         return None  # it has ended, or runs in another container
     for stack in re.split(r"^(?:Current thread|Thread) .*$", stacks, flags=re.MULTILINE):
-        if _CORE.search(stack) and (frame := _FRAME.search(stack)) and not _CORE.match(frame[0]):
-            return f"{frame[1]}, line {frame[2]}, in {frame[3]}"
+        if (core := _CORE.search(stack)) is None:
+            continue
+        for file, line, function in _FRAME.findall(stack[: core.start()]):  # the innermost is first
+            if not _OF_CORE.fullmatch(file):
+                return f"{file}, line {line}, in {function}"
     return None

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import ray
 from ray.actor import ActorHandle
 
+from fsm.config.refusals import NO_DEADLINE
 from fsm.config.setup import Setup, set_up
 from fsm.core import Core
 from fsm.snapshot import Json, restore, snapshot
@@ -249,16 +250,15 @@ def worth_telling(notices: Sequence[str], settings: Settings) -> Iterator[str]:
 
     None can where everything is the package's own and on this machine.
     """
-    no_deadline = "async_rl.rollout_failure.rollout_timeout_s is null"
     foreign = isinstance(settings.data.task, RatedByFunctions | ReasoningGymTaskConfig | CustomTaskConfig)
     may_hang = (
         foreign or settings.cluster.address is not None or isinstance(settings.generation.engine, VllmEngineConfig)
     )
     for notice in notices:
-        if not notice.startswith(no_deadline):
+        if not notice.startswith(NO_DEADLINE):
             yield notice
         elif may_hang:
-            yield f"{no_deadline}: a rollout that hangs keeps its slot; set it to several times what a rollout takes"
+            yield f"{NO_DEADLINE}: one that hangs keeps its slot; set several times what one takes"
 
 
 def _close_writers(writers: list[MetricsWriter], tell: Listener) -> None:

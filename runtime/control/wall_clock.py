@@ -53,7 +53,7 @@ class WallClock:
             await asyncio.sleep(max(left_s / 2, 0.1))  # half: a checkpoint may take longer than all before
         self._end("the end must begin now")
 
-    def step_over(self) -> None:
+    def on_step_done(self) -> None:
         """End the run if another step does not fit: the next one would be cut off, and generated again."""
         now_s = self.now_s()
         if self._step_began_s is not None:

@@ -17,8 +17,8 @@ DEFAULT_SET = "validation"
 """The name of the one set of a configuration without `validation.sets`."""
 TRAINING = "training"
 """In place of a set's name: the prompts that are trained on."""
-
-
+LONGEST_NAME = 64
+"""Characters of a set's name."""
 _HELD_OUT_BY_NAME = {"validation_path", "validation_split"}
 """Keys of a task that say which of its rows are held out."""
 _RATED_BY_FUNCTIONS = {task.model_fields["name"].default for task in (JsonlTaskConfig, DatasetTaskConfig)}
@@ -99,10 +99,13 @@ class ValidationConfig(Strict):
     def _named(self) -> Self:
         """A set whose name is not a letter followed by letters, digits, `_`, `-`; or is `training` or `validation`."""
         for name in self.sets:
-            if re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name) is None or name in (TRAINING, DEFAULT_SET):
+            fits = len(name) <= LONGEST_NAME and re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name)
+            if not fits or name in (TRAINING, DEFAULT_SET):
+                shown = repr(name) if len(name) <= LONGEST_NAME else f"{name[:20]!r}… of {len(name)} characters"
                 raise ValueError(
-                    f"sets has the name {name!r}, and metrics are named after it: take a letter followed by letters, "
-                    f"digits, _ and -, other than {TRAINING} and {DEFAULT_SET}"
+                    f"sets has the name {shown}, and metrics and columns of tables are named after it: take a letter "
+                    f"followed by letters, digits, _ and -, at most {LONGEST_NAME} in all, other than {TRAINING} and "
+                    f"{DEFAULT_SET}"
                 )
         return self
 

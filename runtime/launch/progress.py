@@ -77,6 +77,7 @@ def step_line(record: Json, max_steps: int | None) -> str:
         f"step {record['step']}{done}",
         f"{record['time_s']:.1f} s",
         f"reward {number(record['unfiltered_reward'])}",
+        f"entropy {number(record['entropy'] if record['trained_tokens'] else None)}",
         f"zero variance {number(record['zero_variance_fraction'])}",
         f"selected {record['selected']}",
     ]

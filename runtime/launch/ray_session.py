@@ -23,6 +23,15 @@ PROCESS_ENVIRONMENT = {
     "TQ_NUM_THREADS": "1",  # TransferQueue sets torch's threads, 8 of them, whenever it puts or gets
 }
 """The environment of every process of a run; what the user has set stays."""
+
+
+def set_process_environment(settings: Settings) -> None:
+    """For a command that starts no Ray, before torch is imported. It may itself ask the hub for a data set."""
+    for name, value in PROCESS_ENVIRONMENT.items():
+        if name != "HF_HUB_OFFLINE" or settings.data.task.name != "dataset":
+            os.environ.setdefault(name, value)
+
+
 _PRIVATE_ENVIRONMENT = {
     "RAY_AUTH_MODE": "disabled",  # only this machine can reach it
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # Ray's name for: this node's address is the loopback

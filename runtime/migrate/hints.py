@@ -2,16 +2,17 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from runtime.migrate.frameworks import Framework, table_of
 from runtime.migrate.rows import Row
 
 _PLACES = 3
-"""How many new places of a block's keys are named."""
+"""How many new places of a block's keys are named, and meanings of a name."""
 
 
 def foreign_keys() -> Mapping[str, str]:
-    """A sentence for each key, by dotted path, and by `*.` and the last key where all that are so called agree.
+    """A sentence for each key, by dotted path, and by `*.` and the last key, unless many keys are so called.
     `*` is what is said of a file with several of them. `**.` and a key without blocks that has another name here is
     said even where evenstep has a key of that name elsewhere.
 
@@ -21,31 +22,56 @@ def foreign_keys() -> Mapping[str, str]:
         "*": "`evenstep migrate FILE -o run.yaml` translates the whole file",
         "defaults": "`evenstep migrate` reads a chain of files and writes one",
     }
-    by_last: defaultdict[str, list[Row]] = defaultdict(list)
+    by_last: defaultdict[str, list[_Key]] = defaultdict(list)
     for framework in Framework:
         table = table_of(framework)
         for block, places in _blocks(table.rows).items():
             said.setdefault(block, _moved(table.framework, block, places))
+        rows_of: defaultdict[str, list[Row]] = defaultdict(list)
         for row in table.rows:
-            if row.theirs == row.ours:
+            rows_of[row.theirs].append(row)
+        for theirs, rows in rows_of.items():
+            if theirs == rows[0].ours:
                 continue
-            by_last[row.theirs.rpartition(".")[2]].append(row)
-            said.setdefault(row.theirs, _sentence(table.framework, row))
-    for last, rows in by_last.items():
-        if len({(row.ours, row.note) for row in rows}) == 1:
-            said[f"*.{last}"] = said[rows[0].theirs]
-            if rows[0].theirs == last and rows[0].ours is not None and rows[0].ours.rpartition(".")[2] != last:
-                said[f"**.{last}"] = said[last]
+            key = _Key(table.framework, theirs, tuple(rows))
+            by_last[key.last].append(key)
+            said.setdefault(theirs, key.sentence(key.last))
+    for last, keys in by_last.items():
+        meanings = list({(key.rows[0].ours, key.rows[0].note): key for key in keys}.values())
+        if len(meanings) == 1:
+            said[f"*.{last}"] = said[keys[0].theirs]
+        elif len(meanings) <= _PLACES:
+            said[f"*.{last}"] = "; ".join(key.sentence(key.within_its_block) for key in meanings)
+        ours = keys[0].rows[0].ours
+        if len(meanings) == 1 and keys[0].theirs == last and ours is not None and ours.rpartition(".")[2] != last:
+            said[f"**.{last}"] = said[last]
     return said
 
 
-def _sentence(framework: str, row: Row) -> str:
-    last = row.theirs.rpartition(".")[2]
-    if row.ours is not None:
-        here = f"is {row.ours} here"
-    else:
-        here = "needs no key here" if row.conversion.endswith("built_in") else "has no counterpart here"
-    return f"{framework}'s {last} {here}{f': {row.note}' if row.note else ''}"
+class _Key(NamedTuple):
+    """A framework's key with all its rows: the first says what it is here, the others what it decides as well."""
+
+    framework: str
+    theirs: str
+    rows: tuple[Row, ...]
+
+    @property
+    def last(self) -> str:
+        return self.theirs.rpartition(".")[2]
+
+    @property
+    def within_its_block(self) -> str:
+        """As `rollout.n`."""
+        return ".".join(self.theirs.split(".")[-2:])
+
+    def sentence(self, name: str) -> str:
+        first, *others = self.rows
+        if first.ours is not None:
+            more = " and ".join(row.ours for row in others if row.ours is not None)
+            here = f"is {first.ours} here{f', and decides {more}' if more else ''}"
+        else:
+            here = "needs no key here" if first.conversion.endswith("built_in") else "has no counterpart here"
+        return f"{self.framework}'s {name} {here}{f': {first.note}' if first.note else ''}"
 
 
 def _blocks(rows: Sequence[Row]) -> dict[str, list[str]]:

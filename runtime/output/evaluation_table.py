@@ -13,8 +13,8 @@ COLUMN = 30
 """The width of a set's column; figures and intervals of usual size fit."""
 
 
-def figures_table(sets: Mapping[str, Figures]) -> Table:
-    """One row a figure. Cells that do not apply to a set are empty."""
+def figures_table(sets: Mapping[str, Figures], weights: Mapping[str, Mapping[str, float]]) -> Table:
+    """One row a figure. Cells that do not apply to a set are empty. `weights`: by set, of the parts of its reward."""
     table = Table(show_edge=False)
     table.add_column("")
     for name in sets:
@@ -32,7 +32,8 @@ def figures_table(sets: Mapping[str, Figures]) -> Table:
         row(f"pass@{k}", partial(_pass_at, k))
     row("reward, mean", lambda figures: _interval(figures.reward))
     for name in parts:
-        row(f"  {name}", partial(_part, name))
+        counts = dict.fromkeys(f"{of_set[name]:.4g}" for of_set in weights.values() if name in of_set)
+        row(f"  {name} × {' or '.join(counts)}" if counts else f"  {name}", partial(_part, name))
     row("tokens, mean", lambda figures: _interval(figures.tokens, 1))
     row("  p50", lambda figures: _interval(figures.tokens_p50, 0))
     row("  max", lambda figures: f"{figures.tokens_max:,}")

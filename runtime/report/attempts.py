@@ -16,8 +16,10 @@ from runtime.trace.notes import AttemptsPlaced, GroupReceived
 from runtime.trace.show import printable
 
 RETRIED = len(GroupState)
-"""The state of an attempt that failed and was retried; the other states are those of `GroupState`."""
-STATES = [*(state.name.lower().replace("_", " ") for state in GroupState), "retried"]
+"""The state of an attempt that failed and was retried; the other states are those of `GroupState`, and REDONE."""
+REDONE = RETRIED + 1
+"""The state of an attempt whose result was lost with its process: a resumed run did its work again."""
+STATES = [*(state.name.lower().replace("_", " ") for state in GroupState), "retried", "redone"]
 """Names by value of the column `state`."""
 
 
@@ -128,6 +130,37 @@ class Attempts:
                     self.rows["state"][row] = state
                     self._in_hand[prompt] = row
 
+    def go_on(self, saved: Json | None, ended: int) -> None:
+        """The process that these attempts are of ended then; the next one began with this snapshot, or anew (None).
+
+        Attempts whose result the snapshot has keep it; groups that it has in hand are ready again. All others are
+        redone: they ran, or finished after the snapshot was taken.
+        """
+        kept: Json = {"next_dispatch": 0, "running": [], **dict.fromkeys(_PLACES, ())} if saved is None else saved
+        again = {(group[0], group[2]): state for place, state in _PLACES.items() for group in kept[place]}
+        running = {(group[0], group[2]) for group in kept["running"]}
+        open_step = 0 if saved is None else saved["state"]["trainer"][1]
+        self.running, self._in_hand, self._finished = {}, {}, None
+        rows = self.rows.columns
+        for row in range(len(self.rows)):
+            state, named = rows["state"][row], (rows["prompt"][row], rows["dispatch"][row])
+            if state == REDONE or (state == GroupState.TRAINED and rows["step"][row] < open_step):
+                continue
+            if named in again:
+                self._put_back(row, GroupState(again[named]))
+                self._in_hand[named[0]] = row
+            elif named[1] >= kept["next_dispatch"] or named in running or state in _IN_HAND:
+                if rows["ended"][row] == NOT_YET and rows["begun"][row] != NOT_YET:
+                    rows["ended"][row] = ended
+                self._put_back(row, REDONE)
+
+    def _put_back(self, row: int, state: int) -> None:
+        """What happened to the attempt's group since it finished does not count."""
+        rows = self.rows.columns
+        rows["state"][row], rows["after"][row] = state, After.NOTHING
+        rows["left"][row] = rows["error"][row] = NOT_YET
+        rows["step"][row] = rows["charged"][row] = rows["chunk"][row] = NONE
+
     def worker_number(self, name: str) -> int:
         """The number of a worker, new or known."""
         known = self._worker_numbers.get(name)
@@ -210,6 +243,7 @@ class Attempts:
 _CLEARED = {"trained": GroupState.TRAINED, "evicted": GroupState.EVICTED}
 _PLACES = {"ready": GroupState.READY, "chunk": GroupState.SELECTED, "accumulated": GroupState.SELECTED}
 """By place in a snapshot, the state of its groups."""
+_IN_HAND = frozenset({GroupState.IN_FLIGHT, GroupState.READY, GroupState.SELECTED})
 
 
 def lanes_of(attempts: Columns, now: int) -> tuple[dict[int, int], dict[int, int]]:

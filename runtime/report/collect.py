@@ -1,8 +1,9 @@
-"""One pass over a trace: all that a report or an export shows, in columns."""
+"""One pass over the traces of a run: all that a report or an export shows, in columns."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
+from typing import NamedTuple
 
 from fsm.core import AppliedEvent
 from fsm.errors import ConfigError
@@ -17,7 +18,7 @@ from runtime.report.counters import Counters
 from runtime.report.happenings import Happenings
 from runtime.report.phases import Phases, cause_of
 from runtime.report.steps import metric_columns, steps_of
-from runtime.trace.files import TraceUnreadable, setup_of
+from runtime.trace.files import TraceUnreadable, first_step_of, setup_of
 from runtime.trace.kinds import Json
 from runtime.trace.notes import AttemptsPlaced, GroupReceived, RunEnded
 from runtime.trace.reader import TraceFile
@@ -29,30 +30,37 @@ _WRONG = (TypeError, ValueError, LookupError, AttributeError, OverflowError)
 """What values of a wrong type, size or place raise."""
 
 
-def collect(trace: TraceFile, reached: Callable[[int], None] = lambda _: None) -> "Collected":
-    """Read a whole trace. `reached` is called with the number of records read so far.
+def collect(
+    trace: TraceFile, reached: Callable[[int], None] = lambda _: None, older: Sequence[TraceFile] = ()
+) -> "Collected":
+    """Read a whole trace, after the older ones of its run. `reached` is called with the number of records read so far.
 
     Raises TraceUnreadable: the trace has no record, is damaged before its last line, or holds what no run writes.
     """
     with _blaming(trace, lambda: "its header"):
         collected = Collected(trace)
+    for each in (*older, trace):
+        _read(each, collected, reached)
+    reached(collected.records)
+    with _blaming(trace, lambda: "the sum of its records"):
+        collected.close()
+    return collected
+
+
+def _read(trace: TraceFile, collected: "Collected", reached: Callable[[int], None]) -> None:
     records = trace.records()
     first = next(records, None)
     if first is None:
         raise TraceUnreadable(
             f"{trace.path} has no record: its process died before anything happened; read the run's output"
         )
-    number, last = 0, first
+    last = first
     with _blaming(trace, lambda: f"record {last.seq}"):
-        collected.open(first)
-        for number, last in enumerate(chain([first], records), 1):
+        collected.open(trace, first)
+        for last in chain([first], records):
             collected.record(last)
-            if not number % TOLD_EVERY:
-                reached(number)
-    reached(number)
-    with _blaming(trace, lambda: "the sum of its records"):
-        collected.close(number, milliseconds(last.monotonic_s))
-    return collected
+            if not collected.records % TOLD_EVERY:
+                reached(collected.records)
 
 
 @contextmanager
@@ -85,11 +93,28 @@ def _limits(trace: TraceFile) -> Limits | None:
         return None
 
 
+class TracedProcess(NamedTuple):
+    """One process of a run, by its trace."""
+
+    name: str
+    """Of the file."""
+    began: int
+    """When its trace was opened, ms on the axis of all columns."""
+    started_unix_s: float
+    step: int
+    """The step that it began with."""
+
+
 class Collected:
-    """What a trace holds. Times are milliseconds since it was opened."""
+    """What the traces of a run hold.
+
+    Times are milliseconds since the first one was opened, without those between two processes.
+    """
 
     def __init__(self, trace: TraceFile) -> None:
         self.trace = trace
+        """The newest."""
+        self.processes: list[TracedProcess] = []
         self.shape = _shape(trace.header)
         self.limits = _limits(trace)
         """None if the run's custom sampler can't be loaded here: they depend on it."""
@@ -106,23 +131,46 @@ class Collected:
         self.over = False
         """The run has ended, or its core is completed or stopped."""
         self._before = 0
+        self._ended_unix_s = 0.0
         self._unplaced = True
         """The trace has no beginning, and no snapshot was read yet."""
 
-    def open(self, record: Record) -> None:
-        """Take the first record; with the run's beginning, counts start from the header."""
-        self.first_seq = record.seq
-        self.begun = self._before = milliseconds(record.monotonic_s)
+    def open(self, trace: TraceFile, record: Record) -> None:
+        """Begin with a trace, whose first record this is. With its beginning, counts start from the header."""
+        saved, step = trace.header["snapshot"], first_step_of(trace.header)
+        if self.processes:
+            self._go_on(trace, step)
+        self.processes.append(TracedProcess(trace.path.name, self.ended, trace.started_unix_s, step))
+        self._before = self._time(record)
+        if len(self.processes) == 1:
+            self.first_seq, self.begun = record.seq, self._before
         if record.seq != 0:
             return
         self._unplaced = False
-        saved = self.trace.header["snapshot"]
         self.counters.begin(saved)
+        if len(self.processes) > 1:
+            self.counters.sample(self._before)
         if saved is not None:
             self.attempts.adopt(saved, None)
 
+    def _go_on(self, trace: TraceFile, step: int) -> None:
+        before, away_s = self.processes[-1], trace.started_unix_s - self._ended_unix_s
+        closed = self.phases.closings["step"]
+        redone = f", so steps {step} to {closed[-1]} were done again" if len(closed) and closed[-1] >= step else ""
+        text = f"{trace.path.name} goes on with step {step}, {away_s:.0f} s after {before.name} ended{redone}"
+        self._pass_time(self.ended)
+        self.happenings.go_on(step, self.ended, text)
+        self.attempts.go_on(trace.header["snapshot"], self.ended)
+        self.phases.go_on(step, self.ended)
+        self.over = False
+
+    def _time(self, record: Record) -> int:
+        return self.processes[-1].began + milliseconds(record.monotonic_s)
+
     def record(self, record: Record) -> None:
-        now = milliseconds(record.monotonic_s)
+        now = self.ended = self._time(record)
+        self._ended_unix_s = record.unix_s
+        self.records += 1
         if type(record) is TransitionRecord:
             self._pass_time(now)
             self._transition(now, record.transition)
@@ -138,8 +186,8 @@ class Collected:
         elif type(record) is SnapshotRecord:
             self._snapshot(record)
 
-    def close(self, records: int, now: int) -> None:
-        self.records, self.ended = records, now
+    def close(self) -> None:
+        now = self.ended
         self._pass_time(now)
         self.phases.finish(now)
         self.counters.sample(now)

@@ -39,6 +39,14 @@ class Columns:
     def __getitem__(self, name: str) -> "array[Any]":
         return self.columns[name]
 
+    def drop_from(self, name: str, least: float) -> None:
+        """Drop the last rows, as long as their value of this column is at least `least`."""
+        values, rows = self.columns[name], len(self)
+        while rows and values[rows - 1] >= least:
+            rows -= 1
+        for column in self.columns.values():
+            del column[rows:]
+
     def append(self, *values: float) -> int:
         """Append a row in the order of the columns, and return its number. Raises OverflowError."""
         for append, value in zip(self._appends, values, strict=True):

@@ -71,6 +71,8 @@ class Counters:
 
     def begin(self, saved: Json | None) -> None:
         """The trace has the run's beginning: empty, or the snapshot that it was restored from."""
+        self.counts, self.replaced = [0] * len(GroupState), 0
+        self.gate_open, self.dispatch_index, self.version = True, -1, 0
         if saved is not None:
             self._take(saved)
         self.anchored = self._gate_known = True

@@ -61,6 +61,15 @@ class Happenings:
         self._open: dict[str, int] = {}
         """Rows of open calls by name."""
 
+    def go_on(self, step: int, ended: int, text: str) -> None:
+        """The process ended then, and the next one goes on with this step: `text` says so."""
+        self._forget_from(step)
+        for row in self._open.values():
+            self.calls["ended"][row] = ended
+        self._open.clear()
+        self._ends.clear()
+        self._mark(ended, Kind.RESUMED, text)
+
     def transition(self, now: int, transition: AppliedEvent) -> None:
         for change in transition.changes:
             if type(change) in _MARKED:
@@ -102,9 +111,15 @@ class Happenings:
             case notes.AnswerWasLate():
                 self.late_answers += 1
             case StepRecord():
+                self._forget_from(note.step)
                 self.metrics.append(note)
             case notes.AttemptsPlaced() | notes.GroupReceived():
                 pass  # `Attempts` has these
+
+    def _forget_from(self, step: int) -> None:
+        """Steps from this one on are done again."""
+        while self.metrics and self.metrics[-1].step >= step:
+            self.metrics.pop()
 
     def _mark(self, now: int, kind: Kind, text: str) -> None:
         self.marks.append(now, kind, self._texts.number(text))

@@ -109,7 +109,9 @@ def _data(collected: Collected, verdict: dict[str, Any]) -> tuple[dict[str, Any]
     places, columns = packed(tables)
     data = {
         "file": printable(str(collected.trace.path), widest=LONGEST_TEXT),
-        "started_unix_s": collected.trace.started_unix_s,
+        "processes": [
+            {**each._asdict(), "name": printable(each.name, widest=LONGEST_TEXT)} for each in collected.processes
+        ],
         "made": time.strftime("%Y-%m-%d %H:%M:%S"),
         "records": collected.records,
         "first_seq": collected.first_seq,

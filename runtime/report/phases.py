@@ -47,6 +47,7 @@ _NUMBER = {kind: number for number, kind in enumerate(ENDED_BY)}
 GOES_ON = len(ENDINGS) - 1
 
 PHASE_COLUMNS: Mapping[str, str] = {"step": "i", "phase": "B", "begun": "I", "ended": "I"}
+"""`step` is −1 where a resumed run did the step again."""
 CLOSING_COLUMNS: Mapping[str, str] = {
     "step": "i", "selected": "I", "charged": "I", "short": "I", "finishing": "I", "closed": "I", "synced": "I"
 }  # fmt: skip
@@ -77,6 +78,18 @@ class Phases:
     def begin(self, step: int, now: int) -> None:
         """The run begins or resumes with this step."""
         self.now = (TrainerState.ASSEMBLING, step, now)
+
+    def go_on(self, step: int, ended: int) -> None:
+        """The process ended then; the next one goes on with this step. Steps from it on are done again."""
+        self.finish(ended)
+        self.now, self._finishing, self._causes = None, NOT_YET, [0] * len(WaitCause)
+        for row, of_step in enumerate(self.rows["step"]):
+            if of_step >= step:
+                self.rows["step"][row] = NONE
+        self.closings.drop_from("step", step)
+        self.waits.drop_from("step", step)
+        if len(self.closings) and self.closings["synced"][-1] == NOT_YET:
+            self.closings["synced"][-1] = ended
 
     def waited(self, cause: WaitCause, for_ms: int) -> None:
         """The trainer was assembling for so long, and waited for this cause."""

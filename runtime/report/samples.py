@@ -8,6 +8,7 @@ from runtime.files import Json
 from runtime.metrics.writers import SAMPLES_FILE
 from runtime.samples.config import cut_middle
 from runtime.samples.file import SamplesFile, SamplesUnreadable
+from runtime.samples.printed import weighted
 from runtime.trace.show import printable
 
 MOST, LONGEST, LONGEST_WHERE = 2_000, 4_000, 200
@@ -45,7 +46,10 @@ def _rows(file: SamplesFile, apart: int) -> Iterator[Json]:
                 "fate": printable(sample["fate"]),
                 "finish_reason": printable(sample["finish_reason"]),
                 "where": printable(sample["where"], widest=LONGEST_WHERE),
-                "parts": [[printable(str(name)), printable(str(value))] for name, value in sample["parts"].items()],
+                "parts": [
+                    [printable(str(name)), printable(weighted(str(value), name, sample["weights"]))]
+                    for name, value in sample["parts"].items()
+                ],
                 "said": [
                     ["prompt", _text(sample["prompt_text"])],
                     *([printable(turn["role"]), _text(turn["text"])] for turn in sample["turns"]),

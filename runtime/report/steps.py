@@ -15,7 +15,7 @@ from typing import Any
 from fsm.machines.prompt_group import GroupState
 from fsm.state import NONE
 from runtime.metrics.step_record import StepRecord
-from runtime.report.attempts import RETRIED, After
+from runtime.report.attempts import REDONE, RETRIED, After
 from runtime.report.columns import NOT_YET, Columns
 from runtime.report.phases import Phases
 
@@ -128,6 +128,8 @@ def _count(attempts: Columns, phases: Phases) -> dict[int, _AttemptCounts]:
         state, after, step, charged, target, weight, ended, left, finished, zero_variance, rollouts, tokens, reward = (
             row
         )
+        if state == REDONE:
+            continue
         length = tokens / rollouts if rollouts else math.nan
         if state in _IN_A_STEP:
             of_step = counted[step]

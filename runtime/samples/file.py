@@ -76,12 +76,13 @@ def _parsed(text: bytes) -> Json | None:
     try:
         line = json.loads(text)
         if line["kind"] == SAMPLE:
-            numbers = [*(line[key] for key in _NUMBERS), *line["parts"].values()]
+            line.setdefault("weights", {})  # earlier runs did not write them
+            numbers = [*(line[key] for key in _NUMBERS), *line["parts"].values(), *line["weights"].values()]
             texts = [*(line[key] for key in _TEXTS), *(turn[key] for turn in line["turns"] for key in ("role", "text"))]
             usable = all(isinstance(text, str) for text in texts) and {line["correct"], line["masked"]} <= {True, False}
         else:
             usable, numbers = line["kind"] == RESUMED, [line["step"]]
-        usable = usable and all(isinstance(number, int | float) and abs(number) <= _LARGEST for number in numbers)
+        usable = usable and all(type(number) in (int, float) and abs(number) <= _LARGEST for number in numbers)
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return None
     return line if usable else None

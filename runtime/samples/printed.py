@@ -33,7 +33,7 @@ def heading(sample: Json) -> str:
             f"step {sample['step']}",
             f"prompt {sample['prompt']} ({sample['where']})",
             f"{sample['fate']}{', left out of the loss' if sample['masked'] else ''}",
-            worth(sample["reward"], sample["parts"], correct=sample["correct"]),
+            worth(sample["reward"], sample["parts"], sample["weights"], correct=sample["correct"]),
             f"advantage {sample['advantage']:+.3g}",
             f"{counted(sample['tokens'], 'token')}{cut_off}",
             f"weights {sample['start_weight']} to {sample['end_weight']}",
@@ -43,9 +43,14 @@ def heading(sample: Json) -> str:
     )
 
 
-def worth(reward: float, parts: Mapping[str, float], *, correct: bool) -> str:
+def weighted(value: str, name: str, weights: Mapping[str, float]) -> str:
+    """The value of a part, with its weight in the reward."""
+    return f"{value} × {weights[name]:.4g}" if name in weights else value
+
+
+def worth(reward: float, parts: Mapping[str, float], weights: Mapping[str, float], *, correct: bool) -> str:
     """A verdict in words, with the parts of its reward."""
-    of_parts = " ".join(f"{name} {value:.4g}" for name, value in parts.items())
+    of_parts = ", ".join(f"{name} {weighted(f'{value:.4g}', name, weights)}" for name, value in parts.items())
     return f"reward {reward:.4g}{f' ({of_parts})' if of_parts else ''}, {'right' if correct else 'wrong'}"
 
 

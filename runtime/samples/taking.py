@@ -61,6 +61,7 @@ class SampleTaker:
                 "finish_reason": sampled.samples[sibling].completion.finish_reason,
                 "reward": verdicts[sibling].reward,
                 "parts": dict(verdicts[sibling].parts),
+                "weights": dict(self.task.weights),
                 "correct": verdicts[sibling].correct,
                 "advantage": advantages[sibling],
                 "masked": not in_the_loss(group.rollouts[sibling], self.loss),

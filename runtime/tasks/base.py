@@ -121,6 +121,8 @@ class Task(ABC):
     """Whether all items exist from the start, as a file's lines do; false if each is drawn on request."""
     identity: str | None = None
     """A hash of all items and answers, where their number makes hashing them again too slow; None elsewhere."""
+    weights: Mapping[str, float] = {}
+    """Weights of the parts of its reward, by name; empty if all count alike."""
 
     def where(self, index: int) -> str:
         """Where a person finds item `index`: file and line, for a task from a file."""

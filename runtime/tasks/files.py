@@ -38,7 +38,7 @@ class FileTask(JudgedTask):
 
     def __init__(self, task: FileTaskConfig, data: DataConfig, split: Split):
         """Raises TaskError for a wrong file or row, or if this side has no row."""
-        self.judge = task.judge
+        self.judge, self.weights = task.judge, task.weights
         self._is_read = not task.judge.takes_answers
         self.verdict_timeout_s = task.verdict_timeout_s
         self._columns = columns_of(task, data)

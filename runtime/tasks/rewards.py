@@ -84,12 +84,23 @@ class RatedByFunctions(Strict):
         return self
 
     @property
+    def weights(self) -> Mapping[str, float]:
+        """Of the parts of the reward that are added up, by name; empty if all count alike."""
+        weights = {reward.label: reward.weight for reward in self.rewards}
+        return weights if any(weight != 1 for weight in weights.values()) else {}
+
+    @property
     def judge(self) -> FunctionJudge:
         """Rates the cases that `case_of` builds."""
         verifiers = tuple(Verifier(reward.target, reward.weight, reward.label) for reward in self.rewards)
         if self.verifier is not None:
             verifiers = (Verifier(self.verifier, 1.0, None),)
         return FunctionJudge(verifiers, self.correct_at, self.correct_from)
+
+
+def weights_of(task: object) -> Mapping[str, float]:
+    """Weights of the parts of a task's reward, by its configuration."""
+    return task.weights if isinstance(task, RatedByFunctions) else {}
 
 
 def case_of(

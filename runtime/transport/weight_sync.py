@@ -1,9 +1,10 @@
 """How weights travel from the trainer to the generation workers.
 
-The first trainer rank publishes a version and returns a Publication. The controller holds a reference to it without
-reading it. Every worker gets the Publication, fetches the weights and loads them. With `object_store` a Publication has
-the weights, in Ray's object store. With `collective` (`runtime.transport.collective`) the trainer broadcasts them, and
-a Publication says where to join.
+The first trainer rank publishes a version and returns a Publication. The controller holds a reference to it
+(`Published`) and never reads it; every worker awaits the reference, fetches the weights and loads them. With
+`object_store` a Publication has the weights, in Ray's object store. With `collective` (`runtime.transport.collective`)
+the trainer broadcasts them, and a Publication says where to join. Another backend also needs its block in
+`runtime/settings.py`.
 """
 
 from typing import Protocol
@@ -16,10 +17,10 @@ from runtime.transport.collective.meeting import Backend
 
 
 class WeightPublisher(Protocol):
-    """The trainer's side of a backend; the first rank has one."""
+    """The trainer's side of a backend, which the first rank uses."""
 
     def publish(self, weights: Weights, version: int) -> Publication:
-        """Make weights available. The caller may overwrite them once this has returned."""
+        """Make weights available. They may be overwritten once the actor's call that returns this is over."""
 
 
 class WeightFetcher(Protocol):
@@ -32,7 +33,7 @@ class ObjectStoreSync:
     """Both sides through Ray's object store: one copy a machine, which all its workers read without copying."""
 
     def publish(self, weights: Weights, version: int) -> Publication:
-        """Ray copies the weights into its store, where they live as long as a reference to the Publication."""
+        """Ray copies them into its store with the actor's result. They live as long as a reference to that."""
         return Publication(version, dict(weights))
 
     async def fetch(self, publication: Publication) -> Fetched:

@@ -16,6 +16,7 @@ from fsm.config.blocks import CustomConfig, RunConfig
 from fsm.config.setup import set_up
 from fsm.machines.table import fire
 from fsm.rules.laws import Laws, laws_of
+from fsm.wording import counted
 from specs.check.scaling import Scaled, Scope, scale
 from specs.check.user_properties import load_properties
 from specs.model import CrashFrom, WorldOptions, world_of
@@ -132,10 +133,10 @@ def say_bounds(case: Case) -> str:
         f"buffer {limits.max_buffered}",
         f"in flight {limits.max_inflight}",
         f"floor {limits.floor}",
-        f"{limits.prompts_per_epoch} prompts" + (f" × {limits.epochs} epochs" if limits.epochs > 1 else ""),
+        counted(limits.prompts_per_epoch, "prompt") + (f" × {limits.epochs} epochs" if limits.epochs > 1 else ""),
     ]
     if limits.max_steps >= 0:
-        parts.append(f"at most {limits.max_steps} steps")
+        parts.append(f"at most {counted(limits.max_steps, 'step')}")
     if limits.uses_pool:
         parts.append(f"reserve {limits.reserve}, replacements {limits.max_replacements}")
     if limits.max_filtered >= 0:

@@ -56,10 +56,10 @@ class Phase(StrEnum):
 LINES: Mapping[Phase, tuple[str, int]] = {
     Phase.START: ("loading the model", 1),
     Phase.VALIDATION: ("measuring accuracy", 1),
-    Phase.GENERATION: ("^step 4/", 1),
-    Phase.TRAINING: ("^step 4/", 1),
-    Phase.SYNC: ("^step 4/", 1),
-    Phase.CHECKPOINT: ("^step 4/", 1),
+    Phase.GENERATION: ("^step 3 ", 1),
+    Phase.TRAINING: ("^step 3 ", 1),
+    Phase.SYNC: ("^step 3 ", 1),
+    Phase.CHECKPOINT: ("^step 3 ", 1),
     Phase.END: ("measuring accuracy", 2),
 }
 """What a run says in or before a phase, and how often."""
@@ -85,13 +85,9 @@ class LiveRun(Run):
     known: set[Process] = field(default_factory=set)
     """All processes that were seen of it."""
 
-    def read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            with self.seen:
-                self.lines.append(line.rstrip("\n"))
-                self.came_s.append(time.monotonic())
-                self.seen.notify_all()
+    def note(self, line: str) -> None:
+        self.lines.append(line)
+        self.came_s.append(time.monotonic())
 
     def look(self) -> list[int]:
         """The pids of its processes now, which are remembered."""

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from fsm.wording import counted
 from tests.chaos.cells import Cell, Fault, all_keys, run_cell
 from tests.chaos.live import Phase
 
@@ -59,7 +60,7 @@ def _shown(cell: Cell | None) -> str:
     if cell.told_s is not None:
         said.append(f"told after {cell.told_s:.0f} s")
     if cell.restarts:
-        said.append(f"{cell.restarts} restart{'s' * (cell.restarts > 1)}, {cell.again} steps again")
+        said.append(f"{counted(cell.restarts, 'restart')}, {counted(cell.again, 'step')} again")
     if cell.outcome != "completed":
         said.append(f"all gone after {cell.took_s:.0f} s")
         said.append("a checkpoint is kept" if cell.checkpoint else "no checkpoint yet")

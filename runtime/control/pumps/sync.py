@@ -1,11 +1,19 @@
-"""The sync pump: where weights are synced.
+"""The sync pump: what happens in a weight sync.
 
-1. The trainer's ranks gather the weights and the first rank publishes them. After an optimizer step this is part of
-   the call that takes it (`TrainerGroup.finish_step`); `publish` returns that publication, or makes the first one.
-2. `Fleet.load` hands every generation worker the publication. The worker fetches the weights
-   (`runtime.transport.weight_sync`), loads them unless it has newer ones, and returns its version, which must be
-   the published one. A worker that was restarted loads the newest publication before anything else.
-3. Once all have confirmed, the core hears SyncFinished, and dispatches again.
+The core decides on it: each step that closes asks for one (`fsm/groups/book.py`, `_close`). Until it is over the
+trainer is SYNCING (`fsm/machines/trainer.py`): it takes no chunk, and no attempt starts (D1, D2;
+`fsm/rules/own_moves.py`). Attempts that run go on: they keep their tokens, and sample the next ones with the new
+weights (`runtime/generation/engine.py`); a sampler that wants no attempt of older weights aborts it as the step closes
+(E1). Two loads are not asked for by the core: the first of a run (`runtime/control/starting.py`), and `measure`.
+
+1. As the optimizer step ends, the trainer's ranks gather the weights and the first rank publishes them
+   (`TrainerGroup.finish_step`). `TrainerGroup.publish` returns that, and publishes only what is not published yet: at
+   the start of a run.
+2. If a checkpoint is due, the trainer copies its state.
+3. `Fleet.load` hands what was published to every worker that serves. Unless it runs that version or a later one, the
+   worker fetches the weights (`runtime/transport/weight_sync.py`) and loads them. It returns the version that it runs,
+   which must be the published one. A worker that was restarted loads the newest publication before it serves.
+4. Once all have confirmed, the core hears SyncFinished, and chunks and attempts start again.
 
 Consumes: SyncWeights.
 Waits for: the trainer to publish the version, then every generation worker to confirm it.
@@ -29,7 +37,7 @@ from runtime.groups import Evaluation
 
 @dataclass(slots=True)
 class SyncPump:
-    """Syncs weights, and validates between two steps; the checkpoint pump has its moment first."""
+    """Syncs weights between two steps, after the copy of a checkpoint that is due; then validates."""
 
     control: Control
     trainer: TrainerGroup
@@ -38,7 +46,7 @@ class SyncPump:
     checkpoints: CheckpointPump
     validations: Mapping[str, int | None]
     """Steps between two measurements of each set, by its name; None: never, like the next."""
-    step_over: Callable[[], None] = lambda: None
+    on_step_done: Callable[[], None] = lambda: None
     """Called when all of a step is done: its sync, and a validation."""
     publishing: Deadline = field(default_factory=of_publishing)
 
@@ -60,7 +68,7 @@ class SyncPump:
                     evaluation = await self.fleet.evaluate(name, f"{name}-{version}", self.control.progressed)
                 self.recorder.evaluated(version, name, evaluation)
         if not self.control.over:
-            self.step_over()
+            self.on_step_done()
 
     async def measure(self, name: str, label: str, progressed: Callable[[], None]) -> Evaluation:
         """Measure a set under the core's version, while no step is taken; calls `progressed` after each part.

@@ -97,8 +97,10 @@ function at(ms) {
   return `+${(ms / 1000).toFixed(3)} s`;
 }
 
+// The time between two processes of a run is not on the axis.
 function clock(ms) {
-  return new Date(data.started_unix_s * 1000 + ms).toLocaleString();
+  const process = data.processes.findLast((each) => each.began <= ms) ?? data.processes[0];
+  return new Date(process.started_unix_s * 1000 + ms - process.began).toLocaleString();
 }
 
 // Numbers.

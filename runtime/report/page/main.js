@@ -58,7 +58,8 @@ function makeWords() {
   const words = [
     data.file, `sampler ${data.sampler}`, `N = ${data.size} \u00d7 ${data.generations}`, `started ${clock(0)}`,
     `${seconds(data.ended - data.begun)}${data.over ? "" : ", not over"}`, `${count(data.records)} records${began}${data.torn ? "; the last line is torn and was left out" : ""}`,
-    data.incarnation ? `resumed ${data.incarnation} times` : null,
+    data.processes.length > 1 ? `resumed: ${data.processes.slice(1).map((each) => `${each.name} from step ${each.step} on, ${at(each.began)}`).join(", ")}` : null,
+    data.processes.length === 1 && data.incarnation ? `a trace of a resumed run, from step ${data.processes[0].step} on` : null,
   ];
   document.getElementById("run").textContent = words.filter(Boolean).join("  \u00b7  ");
   document.getElementById("configuration-body").textContent = JSON.stringify({ config: data.config, seeds: data.seeds, packages: data.packages }, null, 2);

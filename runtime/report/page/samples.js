@@ -8,7 +8,7 @@ const SAMPLE_ORDERS = {
 };
 
 function cardOf(sample) {
-  const parts = sample.parts.map(([name, value]) => `${name} ${value}`).join(" ");
+  const parts = sample.parts.map(([name, value]) => `${name} ${value}`).join(", ");
   const life = element("button", { type: "button", class: "link", onclick: () => showPrompt(sample.prompt) }, `prompt ${sample.prompt}`);
   const words = [
     `${sample.fate}${sample.masked ? ", left out of the loss" : ""}`,

@@ -48,9 +48,10 @@ function eventsOf(row) {
   if (attempts.ended[row] !== NOT_YET) {
     const took = attempts.begun[row] === NOT_YET ? "" : ` after ${seconds(attempts.ended[row] - attempts.begun[row])}`;
     if (attempts.finished[row]) {
-      const kept = state === "filtered" ? "filtered, all rewards are equal" : "ready";
+      const kept = state === "filtered" ? "filtered, all rewards are equal" : state === "redone" ? "the result was lost with its process, and a resumed run made it again" : "ready";
       events.push([attempts.ended[row], `${prompt} finishes${took}: ${[yielded(row), kept].filter(Boolean).join("; ")}${state === "filtered" ? afterwards(row) : ""}`]);
     } else if (state === "aborted") events.push([attempts.ended[row], `${prompt} is aborted${took}: too stale`]);
+    else if (state === "redone") events.push([attempts.ended[row], `${prompt} was running, or had failed, when its process ended${took}: a resumed run started it again`]);
     else if (state === "retried") events.push([attempts.ended[row], `${prompt} fails${took} and is tried again${error}`]);
     else events.push([attempts.ended[row], `${prompt} fails${took} and is dropped${afterwards(row)}${error}`]);
   } else if (attempts.state[row] === STATE["in flight"]) events.push([data.ended, `${prompt} still runs, for ${seconds(data.ended - attempts.begun[row])}`]);

@@ -1,5 +1,5 @@
 // What happened when: steps and the trainer's phases, calls, counters, and groups by worker. The axis is milliseconds
-// since the trace was opened.
+// since the first trace was opened, without those between two processes.
 const timeView = new View(data.begun, Math.max(data.ended, data.begun + 10), 4);
 const chosen = new Set(); // rows of attempts that are looked at
 
@@ -359,5 +359,5 @@ function makeTimeline() {
       const row = attemptAt(x, y, panel);
       if (row >= 0) showPrompt(attempts.prompt[row]);
     },
-    colours: ["in flight", "ready", "selected", "trained", "filtered", "dropped", "retried", "evicted", "aborted"].map((state) => [state.replace(" ", "-"), state]) });
+    colours: ["in flight", "ready", "selected", "trained", "filtered", "dropped", "retried", "evicted", "aborted", ...(data.processes.length > 1 ? ["redone"] : [])].map((state) => [state.replace(" ", "-"), state]) });
 }

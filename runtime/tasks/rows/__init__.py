@@ -4,6 +4,7 @@
     table         the interface of a table of rows
     json_lines    JSON lines, read at the byte offsets of their lines
     file_columns  whether the columns of files fit, before `datasets` reads them
+    hub           whether the Hugging Face hub answers
     hugging_face  what `datasets` reads, memory-mapped as Arrow
     opening       the table of a source, in any process
     item          a prompt and an answer from the columns of a row

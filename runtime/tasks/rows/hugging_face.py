@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from runtime.tasks.base import TaskError
 from runtime.tasks.rows.file_columns import check_columns
+from runtime.tasks.rows.hub import asking_hub
 from runtime.tasks.rows.source import Format, RowSource
 from runtime.tasks.rows.table import Row
 
@@ -80,11 +81,11 @@ def open_hugging_face(source: RowSource) -> HuggingFaceRows:
     import datasets
 
     datasets.disable_progress_bars()  # the run shows its own
+    if source.format == "hub":
+        return _of_hub(source)
     try:
         if source.format == "saved":
             dataset = datasets.load_from_disk(str(source.files[0]), keep_in_memory=False)
-        elif source.format == "hub":
-            dataset = datasets.load_dataset(source.name, source.subset, split=source.split, keep_in_memory=False)
         else:
             check_columns(source)
             files = [str(file) for file in source.files]
@@ -96,6 +97,19 @@ def open_hugging_face(source: RowSource) -> HuggingFaceRows:
         raise
     except Exception as error:  # of many kinds, from pyarrow, pandas and HTTP clients
         raise TaskError(_why(source, error)) from error
+    return HuggingFaceRows(dataset, source)
+
+
+def _of_hub(source: RowSource) -> HuggingFaceRows:
+    """One that is downloaded, or is in the cache of `datasets`. Raises TaskError."""
+    import datasets
+
+    with asking_hub() as not_asked:
+        try:
+            dataset = datasets.load_dataset(source.name, source.subset, split=source.split, keep_in_memory=False)
+        except Exception as error:
+            found = f"{not_asked}; nor is it in the cache of datasets" if not_asked else _found(error)
+            raise TaskError(_why_not_of_hub(source, found)) from error
     return HuggingFaceRows(dataset, source)
 
 
@@ -113,18 +127,23 @@ def _as_text(source: RowSource) -> dict[str, Any]:
 
 
 def _why(source: RowSource, error: Exception) -> str:
-    cause: BaseException = error
-    while cause.__cause__ is not None:
-        cause = cause.__cause__
     if _NO_ROWS in str(error):
         return f"{source.name}: has no rows; write a prompt and an answer each"
-    found = f"{type(cause).__name__}: {str(cause).strip():.400}"
-    if source.format != "hub":
-        return f"{source.name}: datasets cannot read it ({found}); correct the file, or {source.key}"
+    return f"{source.name}: datasets cannot read it ({_found(error)}); correct the file, or {source.key}"
+
+
+def _why_not_of_hub(source: RowSource, reason: str) -> str:
     named = f"{source.name!r}" if source.subset is None else f"{source.name!r}, {source.subset!r}"
     return (
         f"{source.key} {source.name!r} is no file or folder here, and the dataset of that name on the Hugging Face hub "
-        f"cannot be read with subset {source.subset!r} and split {source.split!r} ({found}). Correct the name; or on a "
-        f'machine that reaches the hub run `python -c "from datasets import load_dataset; '
+        f"cannot be read with subset {source.subset!r} and split {source.split!r} ({reason}). Correct the name; or on "
+        f'a machine that reaches the hub run `python -c "from datasets import load_dataset; '
         f"load_dataset({named}).save_to_disk('DIR')\"`, copy DIR here, and set {source.key} to it"
     )
+
+
+def _found(error: Exception) -> str:
+    cause: BaseException = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    return f"{type(cause).__name__}: {str(cause).strip():.400}"

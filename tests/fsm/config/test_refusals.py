@@ -187,7 +187,9 @@ def warned_of(text: str, config: RunConfig) -> list[str]:
 def test_a_watchdog_that_stops_a_run_without_deadline_has_no_bound_and_is_warned_of() -> None:
     config = watched("abort", 1)
     assert refused(config) == []
-    assert "also where a sound rollout takes that long" in one(warned_of("rollout_timeout_s is null", config))
+    warning = one(warned_of("rollout_timeout_s is null", config))
+    assert warning.startswith("rollouts have no deadline (async_rl.rollout_failure.rollout_timeout_s is null): ")
+    assert "also where a sound rollout takes that long" in warning
 
 
 @pytest.mark.parametrize(("sampler", "fits"), [("in_order", False), ("ready_first", False), ("windowed", True)])

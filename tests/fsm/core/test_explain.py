@@ -64,7 +64,7 @@ def test_a_run_that_is_over_waits_for_nothing() -> None:
     completed.commit(1)
     completed.close()
     assert completed.status == "completed"
-    says(completed, "the run is completed after 1 steps and waits for nothing")
+    says(completed, "the run is completed after 1 step and waits for nothing")
     stopped = world_of(failure={"max_data_attempts_per_prompt": 1})
     stopped.fail(0, DATA)
     assert stopped.status == "stopped"

@@ -178,7 +178,7 @@ def damaged_at(path: Path, value: Any) -> str:
         (("more",), 1, "more is no part of a snapshot; expected: format, sampler"),
         (("state", "more"), 1, "state.more is no part of a snapshot; expected: run, source"),
         (("ready", 0, 5), [0, -1, 0, 0], "ready[0].group_class is a list of 4; expected: a list of 5: target_step"),
-        (("closed",), [[5, 2, 0, 0]], "closed has 1 steps, [5] at its end; expected: steps 0 to"),
+        (("closed",), [[5, 2, 0, 0]], "closed has 1 step, [5] at its end; expected: steps 0 to"),
         (("next_slot",), 0, "with slot"),
         (("next_dispatch",), 1, "with dispatch"),
     ],

@@ -315,7 +315,7 @@ def test_a_run_that_completed_ends_again_or_goes_on_as_far_as_todays_limits_allo
     assert completed.over
     again, effects = resumed(completed)
     assert [type(effect) for effect in effects] == [Completed]
-    assert any("completed after 1 steps" in notice for notice in again.notices)
+    assert any("completed after 1 step:" in notice for notice in again.notices)
     further, effects = resumed(completed, grpo={"max_num_steps": 2})
     assert [prompt for prompt, *_ in started(effects)] == [2, 3]
     assert not is_over(further.state)
@@ -428,7 +428,7 @@ def test_l2_slots_that_had_more_replacements_than_now_allowed_get_no_further_one
     world.setup = set_up(config_of(window=0, size=1, failure=fewer), 6)
     world.crash()
 
-    assert "1 slots in flight have had more than now allowed" in world.core.notices[-1]
+    assert "1 slot in flight had more than now allowed" in world.core.notices[-1]
     [prompt] = world.core.book.roster.in_flight
     world.drop(prompt, INFRA)
     assert isinstance(world.core.error, BelowFloor)

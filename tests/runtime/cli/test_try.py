@@ -83,13 +83,21 @@ def test_prompts_are_shown_as_the_model_gets_them_with_the_reward_of_each_part(f
     (first,) = [place for place, line in enumerate(shown) if line.startswith("sums.jsonl:1 ·")]
     assert shown[first + 1 : first + 4] == [
         "     prompt │ Q: 0+0=?",
-        "if it says its answer: reward 1.5 (right 1 short 0.5), right",
+        "if it says its answer: reward 1.5 (right 1, short 0.5), right",
         "     policy │ 0",
     ]
-    assert "if it says nothing: reward 0.5 (right 0 short 0.5), wrong" in shown
-    assert "if it says the prompt: reward 0 (right 0 short 0), wrong" in shown
+    assert "if it says nothing: reward 0.5 (right 0, short 0.5), wrong" in shown
+    assert "if it says the prompt: reward 0 (right 0, short 0), wrong" in shown
     assert any(line.startswith("if it says the answer of sums.jsonl:") for line in shown)
     assert shown[-1] == "2 of 2 answers of the data are rated right"
+
+
+def test_parts_are_shown_with_their_weights(folder: Path) -> None:
+    rewards = "[{target: 'tried_verifiers:parts', name: both}, {target: 'tried_verifiers:lenient', weight: -0.25}]"
+    result = tried(f"data.task={{name: jsonl, path: sums.jsonl, rewards: {rewards}}}", prompts=1)
+    assert result.exit_code == 0, result.output
+    shown = "if it says its answer: reward 1.25 (both 1.5 × 1, both/right 1, both/short 0.5, lenient 1 × -0.25), right"
+    assert shown in result.stdout
 
 
 def test_a_verifier_that_is_content_with_anything_is_pointed_out(folder: Path) -> None:

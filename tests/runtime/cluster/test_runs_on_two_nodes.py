@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from fsm.errors import ConfigError
-from runtime.actors.trainer_rank import TrainerRank
+from runtime.actors.trainer_rank import CONCURRENCY_GROUPS, TrainerRank
 from runtime.control.messages import Message, StepDone
 from runtime.launch import driving
 from runtime.launch.ray_session import _PRIVATE_ENVIRONMENT, ray_session
+from runtime.naming import PROBED, start_actor
 from runtime.output.shared_output import TOKEN_FILE, OutputNotShared, SharedOutput, shared_output
 from runtime.settings import Settings
 from tests.runtime.ray.helpers import made_model, run, settings_of
@@ -95,7 +96,7 @@ def test_the_controller_runs_where_the_output_directory_is_and_the_trainer_may_r
 def test_a_trainer_rank_that_sees_another_directory_refuses(settings: Settings, tmp_path: Path) -> None:
     import ray
 
-    rank: Any = ray.remote(TrainerRank).remote(settings, tmp_path, None)
+    rank: Any = start_actor(TrainerRank, {"concurrency_groups": CONCURRENCY_GROUPS}, settings, tmp_path, None)
     try:
         with shared_output(tmp_path) as shared:
             ray.get(rank.look.remote(shared, "trainer rank 0"))
@@ -129,7 +130,8 @@ def test_a_generation_worker_without_the_model_refuses(settings: Settings, model
 
     from runtime.actors.generation_worker import GenerationWorker
 
-    worker: Any = ray.remote(GenerationWorker).remote("generation-0", settings, tmp_path / "none", None, [None], 0)
+    arguments = ("generation-0", settings, tmp_path / "none", None, [None], 0)
+    worker: Any = start_actor(GenerationWorker, PROBED, *arguments)
     try:
         with pytest.raises(OutputNotShared, match=r"generation-0 runs on .* there is no such directory"):
             ray.get(worker.open.remote())

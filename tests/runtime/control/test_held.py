@@ -22,6 +22,11 @@ def compute_for_ever():
     sum(iter(int, 1))
 
 exec(compile("def apply(call):\\n    call()", "/site/fsm/core.py", "exec"))
+exec(compile("def version():\\n    while True: pass", "/site/fsm/state.py", "exec"))
+
+def ask_for_ever():
+    version()
+
 print(keep_stacks(), flush=True)
 {call}
 """
@@ -40,9 +45,9 @@ def process(call: str) -> Iterator[tuple[int, int]]:
             started.kill()
 
 
-@pytest.mark.parametrize("call", ["select_for_ever", "compute_for_ever"])
+@pytest.mark.parametrize("call", ["select_for_ever", "compute_for_ever", "ask_for_ever"])
 def test_the_line_of_code_that_the_core_called_and_that_does_not_return_is_named(call: str) -> None:
-    """Also where it never leaves C."""
+    """Also where it never leaves C, or asks the core for something."""
     with process(f"apply({call})") as (pid, descriptor):
         for _ in range(100):
             if (line := held.held_at(pid, descriptor)) is not None:
@@ -51,8 +56,9 @@ def test_the_line_of_code_that_the_core_called_and_that_does_not_return_is_named
         assert line.endswith(f"in {call}")
 
 
-def test_code_that_the_core_did_not_call_is_not_blamed() -> None:
-    with process("select_for_ever()") as (pid, descriptor):
+@pytest.mark.parametrize("call", ["select_for_ever()", "apply(version)"])
+def test_code_that_the_core_did_not_call_is_not_blamed(call: str) -> None:
+    with process(call) as (pid, descriptor):
         assert held.held_at(pid, descriptor) is None
 
 

@@ -37,7 +37,6 @@ class ReportingRecorder(fakes.FakeRecorder):
     workers_lost: int = 0
     failed_attempts: str = ""
     steps_without_tokens: int = 0
-    doubted_version: int | None = None
     said_at_end: tuple[Any, ...] = ()
 
     def standing(self) -> None:

@@ -20,12 +20,12 @@ class Timed:
 
     def steps(self, *took_s: float) -> int:
         """The number of steps that are done when the run ends, or all."""
-        self.clock.step_over()
+        self.clock.on_step_done()
         for number, each in enumerate(took_s):
             if self.ends:
                 return number
             self.now_s += each
-            self.clock.step_over()
+            self.clock.on_step_done()
         return len(took_s)
 
 
@@ -35,7 +35,7 @@ def test_the_run_ends_after_the_last_step_that_leaves_time_for_the_end() -> None
     assert str(timed.ends[0]) == (
         "checkpointing.max_wall_s = 330 s is nearly over: a step takes up to 60.0 s, and its end must begin in 0.0 s"
     )
-    timed.clock.step_over()
+    timed.clock.on_step_done()
     assert len(timed.ends) == 1
 
 

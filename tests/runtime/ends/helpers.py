@@ -45,13 +45,22 @@ class Run:
     process: subprocess.Popen[str]
     lines: list[str] = field(default_factory=list)
     seen: threading.Condition = field(default_factory=threading.Condition)
+    is_read: bool = False
+    """No more lines come."""
 
     def read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             with self.seen:
-                self.lines.append(line.rstrip("\n"))
+                self.note(line.rstrip("\n"))
                 self.seen.notify_all()
+        with self.seen:
+            self.is_read = True
+            self.seen.notify_all()
+
+    def note(self, line: str) -> None:
+        """A line has come."""
+        self.lines.append(line)
 
     def wait_for(self, pattern: str, times: int = 1) -> None:
         """So many lines that match; those that were there before count."""
@@ -60,7 +69,8 @@ class Run:
             return sum(re.search(pattern, line) is not None for line in self.lines) >= times
 
         with self.seen:
-            assert self.seen.wait_for(found, LIMIT_S), f"no line has {pattern!r} in:\n" + "\n".join(self.lines)
+            self.seen.wait_for(lambda: found() or self.is_read, LIMIT_S)
+            assert found(), f"no line has {pattern!r} in:\n" + "\n".join(self.lines)
 
     def actor(self, title: str) -> int:
         """The pid of the process whose title has a text, as Ray gives them, as soon as there is one."""

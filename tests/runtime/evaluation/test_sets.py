@@ -105,6 +105,10 @@ def test_the_resolved_configuration_reads_back_as_the_same_sets(lines: Path, tmp
         ("validation.sets.a.data.chatt=true", r"sets\.a\.data\.chatt is not a known key .*did you mean chat"),
         ("validation.sets={training: {}}", r"sets has the name 'training'.*other than training"),
         ("validation.sets.validation.seed=1", r"sets has the name 'validation'.*training and validation"),
+        (
+            f"validation.sets={{{'a' * 64}: {{}}, {'b' * 300}: {{}}}}",
+            r"sets has the name 'b{20}'… of 300.* at most 64 in",
+        ),
         ("validation.sets={'2 b': {}}", r"sets has the name '2 b'.*take a letter followed by"),
         (
             "validation.sets.a.data.validation_size=0",

@@ -1,5 +1,6 @@
 """W3: one outcome, told alike by explain, replay, the report, the trace and whoever asks where the run stands."""
 
+import datetime
 import fcntl
 import json
 import time
@@ -27,7 +28,7 @@ from runtime.trace.records import NoteRecord
 from runtime.trace.replay import replay
 from runtime.trace.writer import Trace, TraceConfig
 from specs.checker.closing import outlook
-from tests.runtime.explain.helpers import Recorded, config_of, explained_run, recorded, recording
+from tests.runtime.explain.helpers import BEGAN_UNIX_S, Recorded, config_of, explained_run, recorded, recording
 
 ENDS: list[tuple[Status, str | None, str]] = [
     ("completed", None, "the run is completed after 1 step and waits for nothing"),
@@ -221,7 +222,7 @@ def test_a_run_that_died_before_it_had_begun_has_failed_with_or_without_a_trace(
     assert "the same command starts it again" in says
 
 
-@pytest.mark.parametrize("arguments", [("report",), ("trace",), ("trace", "--step", "0")])
+@pytest.mark.parametrize("arguments", [("trace",), ("trace", "--step", "0")])
 def test_older_traces_of_a_resumed_run_are_named_with_the_command_that_reads_them(
     arguments: tuple[str, ...], tmp_path: Path
 ) -> None:
@@ -234,10 +235,27 @@ def test_older_traces_of_a_resumed_run_are_named_with_the_command_that_reads_the
     with Trace(tmp_path / "trace-1.jsonl", header, TraceConfig()):
         pass
     command, *options = arguments
-    page = ["-o", str(tmp_path / "page.html")] if command == "report" else []
-    code, says = told(command, str(tmp_path), *options, *page)
+    code, says = told(command, str(tmp_path), *options)
     assert code == (2 if options else 0), says
     [line] = [line for line in says.splitlines() if "an older one is trace.jsonl" in line]
     assert "begins at step 1;" in line
     assert line.endswith(" ".join([f"evenstep {command} {tmp_path / 'trace.jsonl'}", *options]))
-    assert "older one" not in told(command, str(tmp_path / "trace-1.jsonl"), *options, *page)[1]
+    assert "older one" not in told(command, str(tmp_path / "trace-1.jsonl"), *options)[1]
+
+
+def test_a_time_of_an_older_process_is_explained_from_its_trace(tmp_path: Path) -> None:
+    config = config_of("in_order", 2)
+    with recording(tmp_path / "trace.jsonl", config) as run:
+        run.later(60.0)
+        run.commit(0, 1)
+        run.later(60.0)
+        saved = snapshot(run.cores[-1])
+    header = make_header(config, num_prompts=64, seeds={}, snapshot=saved, incarnation=1)
+    with Trace(tmp_path / "trace-1.jsonl", header, TraceConfig()):
+        pass
+    at = datetime.datetime.fromtimestamp(BEGAN_UNIX_S + 30).isoformat()
+    _, says = told("explain", str(tmp_path), "--at", at)
+    assert f"{at} is in {tmp_path / 'trace.jsonl'}, an older trace of this run" in says
+    assert "step 0 has 0 selected" in says
+    assert "an older trace" not in told("explain", str(tmp_path))[1]
+    assert "an older trace" not in told("explain", str(tmp_path), "--at", "+5")[1]

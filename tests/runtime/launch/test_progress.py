@@ -1,6 +1,7 @@
 """How far a long start is: a bar on a terminal, a line now and then elsewhere."""
 
 import io
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -40,3 +41,19 @@ def test_a_notice_holds_no_control_code_of_a_users_text() -> None:
     says = "the chat template refuses: \x1b[31mred\u202e"
     for terminal in (False, True):
         assert r"refuses: \x1b[31mred\u202e" in shown(terminal=terminal, after=says)
+
+
+def line(**changes: Any) -> str:
+    record = {
+        "step": 123_456, "time_s": 98_765.4, "unfiltered_reward": -12.345, "entropy": 10.5, "selected": 512,
+        "zero_variance_fraction": 0.25, "charged": 0, "trained_tokens": 900, "filtered_prompt_groups": 3,
+        "staleness_mean": None, "generation_tokens_per_s": 4e5, "trainer_idle_share": 0.5,
+    }  # fmt: skip
+    return progress.step_line(record | changes, 200_000)
+
+
+def test_a_step_s_line_has_the_entropy_beside_the_reward_where_a_terminal_shows_it() -> None:
+    shown = "reward -12.35  entropy 10.50  zero variance 0.25"
+    assert shown in line()[:100]
+    assert "  entropy –  " in line(trained_tokens=0, entropy=0.0)
+    assert "  entropy –  " in line(trained_tokens=None, entropy=None)

@@ -77,6 +77,15 @@ def test_a_row_that_is_none_is_refused(conversion: str) -> None:
         ("data.prompt_key=prompt", "verl's prompt_key is data.task.columns.prompt here"),
         ("num_generations=8", "TRL's num_generations is grpo.num_generations_per_prompt here"),
         ("optimizer.adam_epsilon=1e-6", "TRL's adam_epsilon is optimizer.eps here"),
+        ("per_device_train_batch_size=8", "TRL's per_device_train_batch_size is grpo.num_prompts_per_step here"),
+        ("grpo.max_completion_length=64", "TRL's max_completion_length is generation.max_new_tokens here"),
+        ("loss_fn.epsilon=0.2", "is loss_fn.ratio_clip_min here, and decides loss_fn.ratio_clip_max"),
+        ("beta=0.04", "TRL's beta is loss_fn.reference_policy_kl_penalty here"),
+        ("grpo.kl_coef=0.1", "verl's kl_coef has no counterpart here: the weight of the KL divergence in the reward"),
+        ("algorithm.kl_ctrl.kl_coef=0.1", "verl's kl_coef has no counterpart here"),
+        ("actor_rollout_ref.rollout.n=8", "verl's n is grpo.num_generations_per_prompt here"),
+        ("grpo.n=8", "verl's rollout.n is grpo.num_generations_per_prompt here; verl's val_kwargs.n is validation"),
+        ("policy.optimizer.kwargs.lr=1e-6", "NeMo-RL's lr is optimizer.lr here"),
         ("actor_rollout_ref={}", "`evenstep migrate` translates such a file"),
         ("defaults=base.yaml", "`evenstep migrate` reads a chain of files"),
         ("grpo.num_prompts_per_step='${a.b}'", "interpolation is resolved by `evenstep migrate`"),
@@ -93,6 +102,10 @@ def test_a_whole_file_of_another_framework_is_told_how_it_is_translated() -> Non
     overrides = ["num_generations=8", "beta=0.0", "learning_rate=1e-6"]
     with pytest.raises(ConfigError, match=r"`evenstep migrate FILE -o run.yaml` translates the whole file$"):
         load_settings(None, overrides)
+    block = ["actor_rollout_ref={rollout: {n: 8, temperature: 1.0, top_p: 1.0, gpu_memory_utilization: 0.5, top_k: 5}}"]
+    with pytest.raises(ConfigError, match=r"translates the whole file$") as told:
+        load_settings(None, [*block, "trainer.total_epochs=2"])
+    assert "and 1 more key" in str(told.value)
     with pytest.raises(ConfigError) as refused:
         load_settings(None, overrides[:2])
     assert "translates the whole file" not in str(refused.value)

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from runtime.cli.app import app
 from runtime.trace.notes import Validated
 from tests.runtime.explain.helpers import config_of, recording
-from tests.runtime.report.helpers import HOSTILE, record_hostile, wander
+from tests.runtime.report.helpers import HOSTILE, of_all_traces, record_hostile, resumed_twice, wander
 from tests.runtime.samples.helpers import line_of, write
 
 playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: make setup")
@@ -315,3 +315,12 @@ def test_a_trace_that_was_cut_off_or_has_no_beginning_is_drawn_too(browser: Any,
         report = opened_in(browser, report_of(path))
         assert report.complaints == [], name
         report.page.context.close()
+
+
+def test_the_page_of_a_resumed_run_shows_all_of_its_processes(browser: Any, tmp_path: Path) -> None:
+    resumed_twice(tmp_path, "in_order")
+    opened = opened_in(browser, report_of(tmp_path))
+    step = of_all_traces(tmp_path).processes[1].step
+    assert f"resumed: trace-1.jsonl from step {step} on" in opened.text("#run")
+    assert "trace-2.jsonl goes on with step" in opened.text("#happenings-body")
+    assert opened.complaints == []

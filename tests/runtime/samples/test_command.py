@@ -69,11 +69,18 @@ def test_a_random_choice_is_the_same_for_a_seed(run: Path) -> None:
 def test_a_sample_is_printed_with_its_figures_and_words(run: Path) -> None:
     output = samples(run, "-n", 1).output
     assert output.splitlines()[0] == (
-        "step 3 · prompt 30 (sums.jsonl:1) · trained · reward 0.5 (exact 1 short -0.5), wrong · advantage -0.25 · "
+        "step 3 · prompt 30 (sums.jsonl:1) · trained · reward 0.5 (exact 1, short -0.5), wrong · advantage -0.25 · "
         "4 tokens · weights 3 to 3"
     )
     assert "     prompt │ question 0\n     policy │ B\n" in output
     assert "cut off" in samples(run, "--truncated").output
+
+
+def test_the_weight_of_a_part_is_beside_it(tmp_path: Path) -> None:
+    parts, weights = {"exact": 1.0, "exact/format": 0.0, "short": -2.0}, {"exact": 1.0, "short": 0.1}
+    path = write(tmp_path / "run", line_of(0, reward=0.8, parts=parts, weights=weights))
+    assert "reward 0.8 (exact 1 × 1, exact/format 0, short -2 × 0.1), wrong" in samples(path).output
+    assert ["short", "-2.0 × 0.1"] in samples_beside(path)["rows"][0]["parts"]
 
 
 def test_hostile_text_is_shown_as_text(tmp_path: Path) -> None:
@@ -115,7 +122,9 @@ def test_torn_and_foreign_lines_are_skipped_and_counted(tmp_path: Path) -> None:
     whole = path.read_text()
     wrong = [
         *("[]", "null", '{"kind": "sample", "step": "no"}', "[" * 100_000),
-        *(json.dumps(line_of(5) | {key: value}) for key in ("step", "reward", "parts", "turns", "where", "correct")
+        *(json.dumps(line_of(5) | {key: True}) for key in ("step", "prompt", "reward", "advantage")),
+        *(json.dumps(line_of(5) | {key: value})
+          for key in ("step", "reward", "parts", "weights", "turns", "where", "correct")
           for value in (None, [1], {"a": "b"}, float("nan"), 10**400)),
     ]  # fmt: skip
     path.write_text("\n".join(wrong) + "\n" + whole + whole[:40])

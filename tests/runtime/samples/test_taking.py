@@ -1,6 +1,8 @@
 """Which rollouts become samples, and what a sample says of one."""
 
 import json
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from runtime.samples.taking import SampleTaker
 from runtime.settings import load_settings
 from runtime.tasks.base import Chat, Verdict
 from runtime.tasks.data import load_task
+from runtime.tasks.rewards import EXACT
 from runtime.training.batching import training_sequences
 from runtime.training.config import LossConfig
 
@@ -95,6 +98,17 @@ def test_a_sample_says_what_was_asked_said_and_given() -> None:
     assert (line["reward"], line["parts"], line["correct"]) == (1.5, {"exact": 1.0, "short": 0.5}, True)
     assert (line["start_weight"], line["end_weight"]) == (4, 5)
     assert json.loads(json.dumps(line)) == line
+
+
+@pytest.mark.parametrize(("weight", "weights"), [(0.5, {"exact": 1.0, "near": 0.5}), (1.0, {})])
+def test_a_sample_has_the_weights_of_its_parts(tmp_path: Path, weight: float, weights: dict[str, float]) -> None:
+    rows = "".join(json.dumps({"prompt": f"{number}=", "answer": str(number)}) + "\n" for number in range(40))
+    (tmp_path / "rows.jsonl").write_text(rows, encoding="ascii")
+    own = [{"target": EXACT}, {"target": EXACT, "name": "near", "weight": weight}]
+    task = {"name": "jsonl", "path": str(tmp_path / "rows.jsonl"), "rewards": own}
+    data = load_settings(None, [f"data.task={json.dumps(task)}"]).data
+    weighted = replace(taker(per_step=1), task=load_task(data, "training"))
+    assert taken(weighted, [sample_of("a"), sample_of("b")], rated(0, 1))[0]["weights"] == weights
 
 
 @pytest.mark.parametrize(

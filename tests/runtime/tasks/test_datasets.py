@@ -2,10 +2,12 @@
 
 import gzip
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
+from huggingface_hub import constants
 
 from runtime.checkpoints.origin import origin_of
 from runtime.settings import load_settings
@@ -13,6 +15,7 @@ from runtime.tasks.base import Chat, JudgedTask, TaskError
 from runtime.tasks.config import DataConfig
 from runtime.tasks.data import load_task
 from runtime.tasks.files import say_split
+from runtime.tasks.rows import hub
 from runtime.tasks.rows.source import find_source
 from runtime.tasks.split import Split, is_held_out
 from tests.runtime.bookkeeping import said
@@ -330,10 +333,36 @@ def test_a_dataset_of_the_hub_that_cannot_be_reached_is_refused_with_what_to_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    with pytest.raises(TaskError, match=r"HF_HUB_OFFLINE is set, so it was not asked"):
+        load("someone/some_set")
     with pytest.raises(
         TaskError, match=r"'someone/some_set' is no file or folder here.*save_to_disk\('DIR'\).*copy DIR"
     ):
         load("someone/some_set")
+
+
+def test_a_hub_that_is_out_of_reach_or_silent_is_told_without_trying_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(hub, "ANSWER_S", 0.3)
+    offline: list[bool] = []
+    load_dataset = datasets.load_dataset
+
+    def loading(*given: Any, **named: Any) -> Any:
+        offline.append(constants.HF_HUB_OFFLINE and datasets.config.HF_HUB_OFFLINE)
+        return load_dataset(*given, **named)
+
+    monkeypatch.setattr(datasets, "load_dataset", loading)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        with pytest.raises(TaskError, match=r"no answer within 0.3 s|Timeout") as told:
+            load("someone/some_set")
+    assert "nor is it in the cache of datasets" in str(told.value)
+    assert "save_to_disk('DIR')" in str(told.value)
+    with pytest.raises(TaskError, match=r"http://127.0.0.1:\d+: ConnectError"):
+        load("someone/some_set")
+    assert offline == [True, True], "datasets would try for half a minute"
+    assert (constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE) == (False, False)
 
 
 @pytest.mark.parametrize("missing", ["verl.parqet", "verl.parquet.gzz", "data/verl", "data/vrl.parquet"])
