@@ -152,8 +152,12 @@ class _RenderProcess:
         return self._texts
 
     async def _watch(self, asked: Rendering) -> None:
-        """Wait for the end of a request, and watch memory and time. Ticks count it: this process may be suspended."""
-        handle, heard, ticks, began_cpu_s = self._handle, -1, 0, 0.0
+        """Wait for the end of a request, and watch memory and time.
+
+        Ticks count the time in which it does nothing, since this process may be suspended; so may the other, or get
+        little of a busy machine.
+        """
+        handle, heard, ticks, began_cpu_s, last_cpu_s = self._handle, -1, 0, 0.0, 0.0
         patience_s = max(LOADING_S, 2 * asked.timeout_s)
         while not self._is_gone and not self._ended.done():
             await asyncio.wait([self._ended], timeout=_TICK_S)
@@ -161,7 +165,8 @@ class _RenderProcess:
             if used_mib(handle.process.pid) > self._memory_mib and not self._ended.done():
                 raise self._stopped(too_much_memory(self._memory_mib))
             progress = len(self._texts) + handle.opened
-            ticks += 1
+            ticks = 0 if handle.opened and cpu_s > last_cpu_s else ticks + 1
+            last_cpu_s = cpu_s
             if progress != heard:
                 heard, ticks, began_cpu_s = progress, 0, cpu_s
             elif handle.opened and cpu_s - began_cpu_s > asked.timeout_s + _GRACE_S:
