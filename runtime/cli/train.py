@@ -150,7 +150,8 @@ def _end(result: "RunResult", summary: Path | None, console: Console) -> NoRetur
     outcome = result.outcome
     says = outcome.status if outcome.error is None else f"{outcome.status}: {outcome.error}"
     with uninterrupted():
-        print_summary(result.summary, console, outcome=says, lost=result.warnings, places=result.places)
+        notes = (*result.warnings, *result.to_continue)
+        print_summary(result.summary, console, outcome=says, notes=notes, places=result.places)
         sys.stdout.flush()
         _write(summary, result.as_json(), EXIT_CODES[outcome.status])
 

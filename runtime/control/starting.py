@@ -16,6 +16,7 @@ from fsm.config.refusals import NO_DEADLINE
 from fsm.config.setup import Setup, set_up
 from fsm.core import Core
 from fsm.snapshot import Json, restore, snapshot
+from fsm.state import Limits
 from runtime.actors.fleet import Fleet
 from runtime.actors.probing import ProbeTimes, keep_alive
 from runtime.actors.reward_worker import RewardWorker, verdict_threads
@@ -240,9 +241,21 @@ def _open_core(
             recorder.ended("failed", failure_of(error).says, recorder.last_checkpoint, None)
 
     closing.push(record_failure)
-    for notice in worth_telling(core.notices, settings):
+    for notice in (*worth_telling(core.notices, settings), *data_ends_first(setup.limits)):
         tell(Notice(notice))
     return core, recorder, trace.path if settings.trace.enabled else None
+
+
+def data_ends_first(limits: Limits) -> Iterator[str]:
+    """That a run ends with its data, where its configuration asks for more steps."""
+    steps = limits.epochs * limits.prompts_per_epoch // limits.size
+    if steps < limits.max_steps:
+        epochs = f"{counted(limits.epochs, 'epoch')} of {counted(limits.prompts_per_epoch, 'prompt')}"
+        yield (
+            f"the data ends first: {epochs} (grpo.max_num_epochs) for at most {counted(steps, 'step')} of "
+            f"{limits.size}, and grpo.max_num_steps is {limits.max_steps}; for more raise grpo.max_num_epochs, or set "
+            "it to null for no limit"
+        )
 
 
 def worth_telling(notices: Sequence[str], settings: Settings) -> Iterator[str]:

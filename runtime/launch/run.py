@@ -73,6 +73,13 @@ class RunResult:
             return self.outcome.lost
         return (f"{failed}; for all reasons run: evenstep explain {self.places['metrics'].parent}", *self.outcome.lost)
 
+    @property
+    def to_continue(self) -> tuple[str, ...]:
+        """The command that continues a run which is not completed, from its checkpoint."""
+        if self.outcome.status == "completed" or self.outcome.checkpoint is None:
+            return ()
+        return (f"to continue: evenstep train --output {shlex.quote(str(self.places['metrics'].parent))} --resume",)
+
     def as_json(self) -> dict[str, Any]:
         """The summary, the controller's cost, and what went wrong."""
         outcome = self.outcome

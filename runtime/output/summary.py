@@ -65,12 +65,12 @@ def closed_steps(core: Core) -> list[dict[str, int]]:
 
 
 def print_summary(
-    summary: Summary, console: Console, *, outcome: str, lost: Sequence[str] = (), places: Mapping[str, Path]
+    summary: Summary, console: Console, *, outcome: str, notes: Sequence[str] = (), places: Mapping[str, Path]
 ) -> None:
     """Accuracy, steps, the balance sheet and the run's files: a table on a terminal, plain lines elsewhere.
 
-    `outcome` is "completed", or "stopped: " and the reason; `lost` says what could not be saved, and why; `places` are
-    paths by name, such as {"metrics": …, "checkpoint": …}.
+    `outcome` is "completed", or "stopped: " and the reason; `notes` say what could not be saved, and why, and how the
+    run is continued; `places` are paths by name, such as {"metrics": …, "checkpoint": …}.
     """
     for line in headline(summary, outcome):
         console.print(Text(line), soft_wrap=True)
@@ -81,7 +81,7 @@ def print_summary(
     else:
         for line in balance_lines(summary["balance"]):
             console.print(Text(line), soft_wrap=True)
-    for line in lost:
+    for line in notes:
         console.print(Text(line, "bold"), soft_wrap=True)
     width = max((len(name) for name in places), default=0)
     for name, place in places.items():

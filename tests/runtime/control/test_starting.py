@@ -3,7 +3,7 @@
 import pytest
 
 from fsm.config.setup import set_up
-from runtime.control.starting import worth_telling
+from runtime.control.starting import data_ends_first, worth_telling
 from runtime.settings import load_settings
 
 NO_DEADLINE = "async_rl.rollout_failure.rollout_timeout_s"
@@ -29,3 +29,17 @@ def test_where_nothing_can_hang_a_missing_deadline_is_not_told_and_other_notices
     reserve = "async_rl.rollout_failure.replacement_reserve_prompts"
     [notice] = told(f"{NO_DEADLINE}=null", f"{reserve}=100")
     assert reserve in notice
+
+
+@pytest.mark.parametrize(
+    ("epochs", "prompts", "steps"), [("1", 92, "at most 11 steps of 8"), ("2", 8, "at most 2 steps")]
+)
+def test_data_that_ends_before_the_last_step_is_told(epochs: str, prompts: int, steps: str) -> None:
+    settings = load_settings(None, ["grpo.max_num_steps=12", f"grpo.max_num_epochs={epochs}"])
+    [notice] = data_ends_first(set_up(settings, prompts).limits)
+    assert steps in notice
+    assert "grpo.max_num_steps is 12" in notice
+    assert list(data_ends_first(set_up(settings, 96).limits)) == []
+    for override in ("grpo.max_num_epochs=null", "grpo.max_num_steps=null"):
+        settings = load_settings(None, ["grpo.max_num_steps=12", "grpo.max_num_epochs=1", override])
+        assert list(data_ends_first(set_up(settings, 8).limits)) == []

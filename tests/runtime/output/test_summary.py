@@ -189,3 +189,12 @@ def test_a_run_that_is_stopped_tells_why_attempts_failed_and_what_to_run(status:
     told = RunResult(outcome, finished(), {"metrics": Path("runs/a/metrics.jsonl")}).warnings
     failed = ("1 attempt failed: nan; for all reasons run: evenstep explain runs/a",) * (status == "stopped")
     assert told == (*failed, "a model")
+
+
+@pytest.mark.parametrize("status", ["completed", "interrupted", "stopped", "failed"])
+def test_a_run_that_can_go_on_says_by_which_command(status: Status) -> None:
+    places = {"metrics": Path("runs/a b/metrics.jsonl")}
+    told = RunResult(Outcome(status, None, checkpoint=Path("c")), finished(), places).to_continue
+    command = ("to continue: evenstep train --output 'runs/a b' --resume",)
+    assert told == (() if status == "completed" else command)
+    assert RunResult(Outcome(status, None), finished(), places).to_continue == ()
