@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TEST_JOBS ?= 2
 
-.PHONY: setup train test lint prove twins mutants simulate assurance fuzz-checkpoints bench fuzz process-table docs clean
+.PHONY: setup train test lint prove twins mutants simulate assurance fuzz-checkpoints bench fuzz process-table chaos docs clean
 
 setup: $(STAMP)
 
@@ -56,6 +56,9 @@ bench: $(STAMP) ## control cost per group, by sampler and groups in the buffer
 
 process-table: $(STAMP) ## kill and stop each process of real runs at each phase, and write docs/generated/processes.md; PROCESS_ARGS go to `tests.chaos.table`
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.chaos.table --write docs/generated/processes.md $(PROCESS_ARGS)
+
+chaos: $(STAMP) ## 50 real runs with faults at random moments, written to docs/generated/chaos.md; CHAOS_ARGS go to `tests.chaos.seeds`
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.chaos.seeds --runs 50 --write docs/generated/chaos.md $(CHAOS_ARGS)
 
 fuzz: $(STAMP) ## damage 500 inputs of each kind: a traceback, a hang or too much memory fails; FUZZ_ARGS go to `tests.fuzz.run`
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz.run $(FUZZ_ARGS)

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 RATING_TRIES = 8
 """Tries to have held-out rollouts rated by reward workers that die, or call what is out of reach."""
+REWARD_LOOK_S = 0.5
+"""Between two looks whether a reward worker that died is back."""
 
 
 class GenerationWorker:
@@ -249,6 +251,7 @@ class GenerationWorker:
             if scored is None:
                 scored = await next(self._reward_workers).score.remote(to_be_rated(group for _, group, _ in rated))
         except RayActorError as error:
+            await self._until_one_rates()
             lost = f"a reward worker died: {error}"
             return [*answers, *(AttemptFailed(order.attempt, FailureKind.INFRA, lost) for order, _, _ in rated)]
         reward_s = time.perf_counter() - generated
@@ -275,6 +278,23 @@ class GenerationWorker:
             row = None if self._filters(receipt) else next(rows)
             answers.append(AttemptFinished(order.attempt, receipt, row, busy_s, scored.notice))
         return answers
+
+    async def _until_one_rates(self) -> None:
+        """Wait until a reward worker answers, so that attempts are not used up while one restarts.
+
+        At most `cluster.probe_timeout_s`: the attempts are then lost again, until their budget ends the run (L7).
+        """
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + self._settings.cluster.probe_timeout_s
+        while (left_s := until_s - loop.time()) > 0:
+            try:
+                await asyncio.wait_for(next(self._reward_workers).ping.remote(), left_s)
+            except RayActorError:
+                await asyncio.sleep(min(REWARD_LOOK_S, left_s))
+            except TimeoutError:
+                return
+            else:
+                return
 
     def _rated_by_environment(self, groups: "Sequence[SampledGroup]") -> Scored | None:
         """The verdicts that came with the rollouts; None if reward workers are to rate them."""

@@ -1,11 +1,15 @@
 """Liveness probes: whether an actor answers, told from one that is busy, and from a pause of the process that asks."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from ray.exceptions import RayActorError
+
+_RPC_FAILED = re.compile(r"\bRpcError\b")
+"""In Ray's ActorUnavailableError, if it tried to reach the actor; it names no connection to one that restarts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +74,10 @@ async def keep_alive(
 ) -> NoReturn:
     """Probe an actor that Ray restarts when it ends: `kill` it if it is silent, and tell `lost` why it is restarted.
 
-    `ask` sends a probe. An actor that starts is waited for without limit: it may wait for a node.
+    `ask` sends a probe. An actor that starts is waited for without limit: it may wait for a node. One that Ray holds to
+    be alive and cannot connect to is frozen or unreachable.
     """
+    away = Stopwatch(0.5 * times.timeout_s)
     while True:
         try:
             await ask()
@@ -87,5 +93,12 @@ async def keep_alive(
                 except RayActorError as error:
                     lost(f"it died: {error}")
                     break
-        except RayActorError:  # it is being restarted
+            away.reset()
+        except RayActorError as error:
+            if not _RPC_FAILED.search(str(error)):  # it is being restarted
+                away.reset()
+            elif away.look() > times.timeout_s:
+                lost(f"Ray could not connect to it for {times.timeout_s:g} s (cluster.probe_timeout_s)")
+                kill()
+                away.reset()
             await asyncio.sleep(times.interval_s)

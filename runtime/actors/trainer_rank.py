@@ -97,7 +97,7 @@ class TrainerRank:
         self, step: int, rows: Sequence[tuple[int, Row]], unneeded: Sequence[Row]
     ) -> tuple[ClaimUnreadable, ...]:
         """Read a chunk and add its gradients. A group that one rank cannot read is left out by all ranks."""
-        share, unreadable = _read_share(self._plane, rows, unneeded, self._trainer.ranks)
+        share, unreadable = read_share(self._plane, rows, unneeded, self._trainer.ranks)
         if len(unreadable) < len(rows):
             self._trainer.accumulate(share, step)
         return unreadable
@@ -187,17 +187,19 @@ def _groups_of(plane: DataPlane, rows: Sequence[tuple[int, Row]]) -> dict[int, R
     return groups
 
 
-def _read_share(
+def read_share(
     plane: DataPlane, rows: Sequence[tuple[int, Row]], unneeded: Sequence[Row], ranks: "Ranks"
 ) -> tuple[list[RolloutGroup], tuple[ClaimUnreadable, ...]]:
-    """This rank's groups of a chunk, in order, and those that not every rank could read: no rank trains on them.
+    """This rank's groups of a chunk, and those that not every rank could read: no rank trains on them.
 
-    The first rank has `unneeded` deleted. A collective: every rank must call it, with the same rows.
+    Groups are in order of their prompts: a sum of floats depends on its order, and that of selection on retries. The
+    first rank has `unneeded` deleted. A collective: every rank must call it, with the same rows.
     """
     import torch
 
     from runtime.training.ranks import share_of_rank
 
+    rows = sorted(rows, key=lambda each: each[0])
     groups = plane.get([row for _, row in rows], unneeded if ranks.rank == 0 else ())
     lacking = torch.tensor([isinstance(group, str) for group in groups], dtype=torch.float32, device=ranks.device)
     readable: list[RolloutGroup] = []

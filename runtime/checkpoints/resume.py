@@ -52,11 +52,21 @@ class ResumePoint:
     notices: tuple[str, ...]
 
 
+class ResumeRefused(ConfigError):
+    """The run cannot resume from this checkpoint."""
+
+    def __init__(self, path: Path, reason: str, advice: str = ""):
+        self.path = path
+        self.reason = reason
+        super().__init__(f"the run cannot start from checkpoint {path}: {reason}{advice}")
+
+
 def find_resume_point(output: Path, request: ResumeRequest, here: Origin, setup: Setup) -> ResumePoint:
     """The checkpoint to resume from, verified in full, and tried on the core. Changes nothing.
 
     `here` has the configured data and model, and an id for a run that has none; `setup` is the one that the run will
-    have. Raises ConfigError if the run cannot resume: it names the checkpoint, the reason, and the remedy.
+    have. Raises ConfigError if the run cannot resume: it names the checkpoint, the reason, and the remedy. It is
+    ResumeRefused if the checkpoint is to blame.
     """
     checkpoint, notices = _chosen(output, request)
     run = _run_of(output, checkpoint) or here.run
@@ -71,8 +81,8 @@ def find_resume_point(output: Path, request: ResumeRequest, here: Origin, setup:
     return ResumePoint(checkpoint.path.resolve(), control, replace(here, run=run), tuple(notices))
 
 
-def _refuse(path: Path, reason: str) -> NoReturn:
-    raise ConfigError(f"the run cannot start from checkpoint {path}: {reason}") from None
+def _refuse(path: Path, reason: str, advice: str = "") -> NoReturn:
+    raise ResumeRefused(path, reason, advice) from None
 
 
 def _chosen(output: Path, request: ResumeRequest) -> tuple[Checkpoint, list[str]]:
@@ -82,7 +92,7 @@ def _chosen(output: Path, request: ResumeRequest) -> tuple[Checkpoint, list[str]
             return _newest(output)
         return load(_named(output, request.checkpoint)), []
     except CheckpointTorn as error:
-        _refuse(error.path, f"{error.reason}. Leave its name out after --resume to take the newest whole one")
+        _refuse(error.path, error.reason, ". Leave its name out after --resume to take the newest whole one")
     except CheckpointRefused as error:
         _refuse(error.path, error.reason)
 

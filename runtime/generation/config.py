@@ -47,7 +47,7 @@ class TorchEngineConfig(Strict):
     batching: Literal["continuous", "whole"] = Field(
         default="continuous",
         description="continuous: groups join as soon as there is room. whole: the groups of one submission are decoded "
-        "by themselves, so that they depend on their seeds and the weights alone, bit for bit.",
+        "by themselves, so that they depend on their seeds and the weights alone, bit for bit, unless one is retried.",
     )
     threads: int = Field(
         default=1,

@@ -25,6 +25,7 @@ from tests.chaos.live import (
     trained_prompts,
     wait_for_phase,
 )
+from tests.runtime.ray.helpers import adds_up
 
 STEPS = 40
 PAUSE_S = 40.0
@@ -170,7 +171,7 @@ def _observe(run: LiveRun, key: tuple[str, Fault, str], pid: int) -> Cell:
         steps=int(summary.get("steps", 0)),
         restarts=len(summary.get("run_restarts", ())),
         again=max(0, sum(line.startswith("step ") for _, line in lines) - int(summary.get("steps", 0))),
-        balanced=_adds_up(summary["balance"]) if summary.get("balance") else None,
+        balanced=adds_up(summary["balance"]) if summary.get("balance") else None,
         twice=sum(times > 1 for times in trained.values()),
         replays=trace is None or replay(Path(trace)).difference is None,
         checkpoint=any(run.output.glob("checkpoints/checkpoint-*")),
@@ -204,9 +205,3 @@ def _continue(pid: int) -> None:
         os.kill(pid, signal.SIGCONT)
     except ProcessLookupError:
         return  # it was killed meanwhile
-
-
-def _adds_up(balance: dict[str, int]) -> bool:
-    left = sum(balance[place] for place in ("spare", "queued", "in_flight", "ready", "selected"))
-    over = sum(balance[place] for place in ("trained", "filtered", "dropped", "evicted", "aborted"))
-    return balance["leftover"] == left and balance["pulled"] == left + over

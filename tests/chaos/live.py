@@ -67,7 +67,7 @@ CALLS = {
     Phase.GENERATION: r"ray::GenerationWorker\.exchange",
     Phase.TRAINING: r"ray::TrainerRank\.(accumulate|finish_step)",
     Phase.SYNC: r"ray::GenerationWorker\.load_weights",
-    Phase.CHECKPOINT: r"ray::TrainerRank\.(stage|save|commit)",
+    Phase.CHECKPOINT: r"ray::TrainerRank\.(copy_state|write_checkpoint)",
 }
 """What an actor's process is called in a phase."""
 
@@ -131,17 +131,22 @@ def wait_for_phase(run: LiveRun, phase: Phase) -> None:
     """Return once a run is in a phase."""
     run.wait_for(*LINES[phase])
     if phase in CALLS:
-        actors: list[int] = []
-        looked_s = 0.0
+        wait_for_call(run, phase)
 
-        def there() -> bool:
-            nonlocal looked_s
-            if time.monotonic() - looked_s > 1.0:  # calls are short, and looking for all processes takes longer
-                actors[:] = [pid for pid in run.look() if title_of(pid).startswith("ray::")]
-                looked_s = time.monotonic()
-            return any(re.match(CALLS[phase], title_of(pid)) for pid in actors)
 
-        _until(run, there, f"a call in {phase}")
+def wait_for_call(run: LiveRun, phase: Phase) -> None:
+    """Return once an actor is in a call of a phase. Raises LookupError if the run ends, or it takes too long."""
+    actors: list[int] = []
+    looked_s = 0.0
+
+    def there() -> bool:
+        nonlocal looked_s
+        if time.monotonic() - looked_s > 1.0:  # calls are short, and looking for all processes takes longer
+            actors[:] = [pid for pid in run.look() if title_of(pid).startswith("ray::")]
+            looked_s = time.monotonic()
+        return any(re.match(CALLS[phase], title_of(pid)) for pid in actors)
+
+    _until(run, there, f"a call in {phase}")
 
 
 def one_of(run: LiveRun, role: Role | None) -> int:

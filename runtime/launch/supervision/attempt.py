@@ -80,6 +80,8 @@ class _Attempt:
     silent_s: float = 0.0
     """For how long the client has said nothing. Time in which this process was stopped does not count."""
     listened_s: float = field(default_factory=time.monotonic)
+    was_stopped: bool = False
+    """This process has not run for a while, so it may not have received what was sent."""
     below: set[int] = field(default_factory=set)
     """The pids of the client and of all processes below it."""
     controller: Process | None = None
@@ -128,7 +130,8 @@ def _until_its_end(running: _Attempt, interrupts: list[int]) -> None:
         if len(interrupts) > obeyed:
             obeyed += 1
             _interrupt(running, obeyed)
-        _watch(running, interrupted=bool(interrupts))
+        if running.received.empty() and not running.was_stopped:  # what is unheard may be the end of the run
+            _watch(running, interrupted=bool(interrupts))
 
 
 @contextmanager
@@ -188,7 +191,9 @@ def _hear(running: _Attempt) -> None:
     since_s, running.listened_s = running.listened_s, time.monotonic()
     try:
         message = running.received.get(timeout=_HEARD_S)
+        running.was_stopped = False
     except queue.Empty:
+        running.was_stopped = time.monotonic() - running.listened_s > 5.0 * _HEARD_S
         running.silent_s += min(running.listened_s - since_s, 5.0 * _HEARD_S)
         return
     running.silent_s = 0.0

@@ -6,6 +6,7 @@ A process that adopts orphans gets those of all processes below it as its childr
 import ctypes
 import fcntl
 import os
+import re
 import shutil
 import signal
 import tempfile
@@ -14,12 +15,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from runtime.checkpoints.checkpoint import CHECKPOINTS, remove_unfinished
-from runtime.launch.processes import Process, descendants, end_all
+from runtime.launch.processes import Process, descendants, end_all, process_of
 from runtime.output.shared_output import TOKEN_FILE
 
 SESSIONS = Path("/tmp")
 """Short: Ray's sockets lie in a folder of it."""
 _PREFIX, _OWNER = "es-", "owner"
+_BEGAN = re.compile(r"session_[\d_-]+_(\d+)")
+"""Ray's name of a session, with the pid of the process that began it."""
 _SET_CHILD_SUBREAPER = 36
 """Of prctl(2)."""
 _GONE_S = 10.0
@@ -87,8 +90,16 @@ def remove_half_written(output: Path) -> None:
 
 
 def sweep() -> None:
-    """Remove the directories of sessions whose process is gone: nobody locks them."""
+    """Remove the directories of sessions whose process is gone: nobody locks them.
+
+    One without its owner's file was removed by its process while Ray still wrote to it.
+    """
     for directory in SESSIONS.glob(f"{_PREFIX}*"):
+        if not (directory / _OWNER).exists():
+            began = [_BEGAN.fullmatch(path.name) for path in directory.glob("session_*")]
+            if any(began) and not any(named and process_of(int(named[1])) for named in began):
+                shutil.rmtree(directory, ignore_errors=True)
+            continue
         try:
             with (directory / _OWNER).open("rb") as owner:
                 fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -6,13 +6,13 @@ the configuration, a rule, users' code or evenstep itself is to blame for would 
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fsm.errors import ConfigError, EvenstepError
 from runtime.checkpoints.checkpoint import CHECKPOINTS, list_checkpoints, step_of
-from runtime.checkpoints.resume import ResumeRequest, find_resume_point
+from runtime.checkpoints.resume import ResumeRefused, ResumeRequest, find_resume_point
 from runtime.control.failures import InterruptedAtStart, RunFailed
 from runtime.control.messages import Listener, Message, Notice, Outcome, Start, StepDone, ValidationDone
 from runtime.launch.signals import set_up_in_time
@@ -103,8 +103,8 @@ def run_until_it_ends(
         if end.outcome is not None:
             history.outcomes.append(end.outcome)
         try:
-            start = _next_start(settings, output, first, others, request)
-            _tell_restart(settings, history, end.infra, start)
+            start, skipped = _next_start(settings, output, first, others, request)
+            _tell_restart(settings, history, end.infra, start, skipped)
             time.sleep(history.in_vain * WAIT_S)
         except KeyboardInterrupt:
             return _told(history, AttemptEnd(None, InterruptedAtStart(), None), None)
@@ -146,25 +146,37 @@ def _with(error: EvenstepError, why: str) -> EvenstepError:
 
 def _next_start(
     settings: Settings, output: Path, first: Start, others: set[str], request: ResumeRequest | None
-) -> Start:
-    """From the newest whole checkpoint that this run wrote since it was started; without one, as it was started."""
+) -> tuple[Start, list[ResumeRefused]]:
+    """From the newest whole checkpoint that this run wrote since it was started; without one, as it was started.
+
+    Also why each newer one is skipped: a process that is killed may leave it torn.
+    """
     accepts = request is not None and request.accepts_other_data
+    skipped = []
     for path in list_checkpoints(output / CHECKPOINTS):
         if path.name in others:
             continue
         try:
             setup = set_up_in_time(settings, first.num_prompts)
             point = find_resume_point(output, ResumeRequest(str(path.resolve()), accepts), first.origin, setup)
+        except ResumeRefused as error:
+            skipped.append(error)
+            continue
         except ConfigError:
-            continue  # torn, as a process that is killed may leave it; the next older one may be whole
-        return replace(first, resume=point, origin=point.origin)
-    return first
+            continue  # of the configuration, which the attempt is told by the controller
+        return replace(first, resume=point, origin=point.origin), skipped
+    return first, skipped
 
 
-def _tell_restart(settings: Settings, history: _History, why: str, start: Start) -> None:
+def _tell_restart(
+    settings: Settings, history: _History, why: str, start: Start, skipped: Sequence[ResumeRefused]
+) -> None:
+    for error in skipped:
+        history.listener(Notice(f"checkpoint {error.path.name} is skipped: {error.reason}"))
     number, most = len(history.restarts) + 1, settings.cluster.max_run_restarts
     if start.resume is None:
-        goes_on, step = "no checkpoint was written yet, so it starts from the beginning", 0
+        none = "none of its checkpoints is whole" if skipped else "no checkpoint was written yet"
+        goes_on, step = f"{none}, so it starts from the beginning", 0
     else:
         step = step_of(start.resume.checkpoint)
         goes_on = f"it resumes from {start.resume.checkpoint.name}"

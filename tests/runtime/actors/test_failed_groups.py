@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from ray.exceptions import ActorUnavailableError
 
 from fsm.events import FailureKind
 from runtime.groups import RolloutGroup
@@ -39,7 +40,7 @@ class FullPlane(KeepingPlane):
         raise RowsNotStored("the group store took no groups within 60 s")
 
 
-async def answered(reward: Reward, plane: KeepingPlane) -> Answer:
+async def answered(reward: Any, plane: KeepingPlane) -> Answer:
     engine = FakeEngine()
     worker = opened_worker(settings_of(), engine, [reward], plane)
     await worker.load_weights(0, published(0))
@@ -66,6 +67,35 @@ def test_a_group_s_failure_is_infra_unless_a_sibling_s_would_come_again(
     assert isinstance(answer, AttemptFailed)
     assert (answer.kind, answer.error) == (kind, says)
     assert not answer.of_worker, "a verifier's failure is no fault of the worker"
+
+
+class Restarting:
+    """A reward worker that dies when it is asked, and answers again after a while."""
+
+    def __init__(self, away_s: float) -> None:
+        self.away_s = away_s
+        self.score = self.ping = self
+
+    async def remote(self, *_: Any) -> None:
+        if asyncio.get_running_loop().time() < self.away_s:
+            raise ActorUnavailableError("restarting", None)
+
+
+@pytest.mark.parametrize(("away_s", "told_s"), [(0.4, 0.5), (31, 31), (1e6, 60)])
+def test_a_group_whose_reward_worker_died_fails_once_and_not_before_one_answers_again(
+    away_s: float, told_s: float
+) -> None:
+    """Otherwise a restart of half a minute would use up the attempts of every prompt in flight."""
+
+    async def scenario() -> tuple[Answer, float]:
+        answer = await answered(Restarting(away_s), KeepingPlane())
+        return answer, asyncio.get_running_loop().time()
+
+    answer, now_s = run_virtually(scenario())
+    assert isinstance(answer, AttemptFailed)
+    assert answer.kind is FailureKind.INFRA
+    assert "a reward worker died" in answer.error
+    assert now_s == pytest.approx(told_s, abs=0.1)
 
 
 def test_a_group_that_is_not_stored_is_generated_again() -> None:

@@ -115,6 +115,30 @@ def test_an_actor_that_ray_restarts_is_killed_once_each_time_that_it_falls_silen
     assert lost == ["it has not answered for 60 s (cluster.probe_timeout_s)"] * 2
 
 
+@pytest.mark.parametrize("from_s", [0.0, 100.0])
+def test_an_actor_that_ray_cannot_connect_to_is_killed_also_before_it_has_ever_answered(from_s: float) -> None:
+    """A process that froze at its start: Ray's calls fail, and it holds the actor to be alive."""
+    killed: list[float] = []
+    lost: list[str] = []
+
+    def answer(now_s: float) -> float | Exception:
+        if now_s < from_s or killed:
+            return 0.0
+        return ActorUnavailableError("RpcError: failed to connect to all addresses rpc_code: 14", None)
+
+    async def scenario() -> None:
+        def kill() -> None:
+            killed.append(asyncio.get_running_loop().time())
+
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(keep_alive(Probed(answer).ping, kill, TIMES, lost.append), 5000.0)
+
+    run_virtually(scenario())
+    assert len(killed) == 1
+    assert from_s + TIMES.timeout_s < killed[0] < from_s + 2.0 * TIMES.timeout_s
+    assert lost[-1] == "Ray could not connect to it for 60 s (cluster.probe_timeout_s)"
+
+
 def test_an_actor_that_dies_is_told_once_and_not_killed() -> None:
     lost: list[str] = []
 

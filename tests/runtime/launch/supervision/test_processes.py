@@ -121,6 +121,22 @@ def test_the_files_of_a_session_go_with_it_and_those_of_a_dead_one_with_the_next
     assert [path.name for path in tmp_path.iterdir()] == ["es-of-another-program"]
 
 
+def test_what_ray_still_wrote_while_a_session_was_removed_goes_with_a_sweep_once_its_process_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(orphans, "SESSIONS", tmp_path)
+    with python(WAKES) as process:
+        left = tmp_path / "es-left" / f"session_2026-11-30_22-44-38_572720_{process.pid}" / "logs"
+        left.mkdir(parents=True)
+        new, link = tmp_path / "es-new", left.parents[1] / "session_latest"
+        new.mkdir()
+        link.symlink_to(left.parent)
+        sweep()
+        assert left.exists()
+    sweep()
+    assert list(tmp_path.iterdir()) == [new], "it has no owner yet, and no session"
+
+
 def test_only_the_actors_of_a_raylet_have_roles() -> None:
     """A process that an actor has forked has its title, and may sleep as long as it likes."""
     title = "ray::TrainerRank"

@@ -104,7 +104,8 @@ def test_a_run_that_lost_a_process_resumes_from_its_newest_whole_checkpoint_and_
     assert second.resume is not None
     assert second.resume.checkpoint.name == "checkpoint-000001-step-00000001"
     assert second.resume.control["state"]["trainer"][1] == 1
-    [text] = told.texts
+    skipped, text = told.texts
+    assert skipped.startswith("checkpoint checkpoint-000002-step-00000002 is skipped: control.json ")
     for part in ("(1 of at most 3)", DIED, "resumes from checkpoint-000001", "steps 1 to 2 are trained again"):
         assert part in text
     assert outcome.restarts == (
@@ -119,6 +120,19 @@ def test_a_run_without_a_checkpoint_starts_from_its_beginning_and_says_what_that
     [text] = told.texts
     assert "no checkpoint was written yet, so it starts from the beginning" in text
     assert "steps 0 to 1 are trained again; checkpointing.every_steps" in text
+
+
+def test_a_run_whose_only_checkpoint_is_damaged_says_that_and_not_that_there_was_none(output: Path) -> None:
+    def save() -> None:
+        (save_world(output / CHECKPOINTS, world_at(1)) / "state.json").unlink()
+
+    told = Told()
+    go(output, told, dies(steps=range(2), save=save), ends(COMPLETED))
+    assert told.starts[1] == told.starts[0]
+    skipped, text = told.texts
+    assert skipped.startswith("checkpoint checkpoint-000001-step-00000001 is skipped: ")
+    assert "state.json" in skipped
+    assert "none of its checkpoints is whole, so it starts from the beginning" in text
 
 
 def test_a_checkpoint_that_was_there_before_is_not_mistaken_for_one_of_this_run(output: Path) -> None:

@@ -1,0 +1,60 @@
+"""What ends an attempt, with a client of ours in place of Ray's. `tests/chaos` has the same on Ray."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from runtime.control.messages import Message, Notice, Start
+from runtime.launch.supervision import attempt as module
+from runtime.launch.supervision.attempt import attempt
+from runtime.launch.supervision.ray_client import Assignment
+from runtime.launch.supervision.running import LOOK_S
+from runtime.settings import load_settings
+from tests.runtime.checkpoints.helpers import ORIGIN
+
+WAIT_S = 60.0
+CLIENT = """
+import json, subprocess, sys, time
+sys.path[:] = json.loads(sys.argv[2])
+from multiprocessing.connection import Connection
+from pathlib import Path
+from runtime.control.messages import ClientRuns, Notice, Outcome
+
+connection = Connection(int(sys.argv[1]))
+output = connection.recv().output
+gcs = subprocess.Popen(["gcs_server", "100"], executable="/bin/sleep")
+for _ in range(10):
+    connection.send(ClientRuns())
+    time.sleep(0.5)
+connection.send(Notice("the last step"))
+gcs.kill()
+gcs.wait()
+connection.send(Notice("the run is over"))
+connection.send(Outcome("completed", None))
+(output / "said").touch()
+time.sleep(3.0)
+"""
+"""A run that ends its cluster once it has told its end."""
+
+
+def test_a_driver_that_was_held_up_hears_the_end_of_the_run_before_it_misses_the_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its terminal may be stopped (Ctrl-S), or the process itself (Ctrl-Z)."""
+    monkeypatch.setattr(module, "_CODE", CLIENT)
+    heard: list[str] = []
+
+    def hear(message: Message) -> None:
+        assert isinstance(message, Notice)
+        heard.append(message.text)
+        deadline_s = time.monotonic() + WAIT_S
+        while not (tmp_path / "said").exists() and time.monotonic() < deadline_s:
+            time.sleep(0.1)
+        time.sleep(LOOK_S)
+
+    task = Assignment(load_settings(None, []), tmp_path, Start(60, {}, ORIGIN, None), time.monotonic(), 0, [])
+    end = attempt(task, hear)
+    assert heard == ["the last step", "the run is over"]
+    assert end.outcome is not None
+    assert (end.outcome.status, end.infra) == ("completed", None)
