@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import subprocess
 import tempfile
 import time
 from collections import Counter
@@ -142,15 +141,15 @@ def _observe(run: LiveRun, key: tuple[str, Fault, str], pid: int) -> Cell:
     struck_s = time.monotonic()
     os.kill(pid, signal.SIGKILL if fault is Fault.KILL else signal.SIGSTOP)
     if fault is Fault.PAUSE:
-        _wait(run, PAUSE_S)
+        run.wait(PAUSE_S)
         _continue(pid)
     if fault is Fault.STOP and process == DRIVER:
-        _wait(run, FROZEN_S)  # nobody can be told; then the user kills it
+        run.wait(FROZEN_S)  # nobody can be told; then the user kills it
         os.kill(pid, signal.SIGKILL)
-    code, interrupts = _wait(run, LIMIT_S), 0
+    code, interrupts = run.wait(LIMIT_S), 0
     while code is None and interrupts < 3:
         run.interrupt()
-        code, interrupts = _wait(run, SHUTDOWN_S + SLACK_S), interrupts + 1
+        code, interrupts = run.wait(SHUTDOWN_S + SLACK_S), interrupts + 1
     left = _left_in_time(run)
     ended_s = time.monotonic()
     summary: dict[str, Any] = summary_of(run.output) or {}
@@ -178,18 +177,6 @@ def _observe(run: LiveRun, key: tuple[str, Fault, str], pid: int) -> Cell:
         interrupts=interrupts,
         left=left,
     )
-
-
-def _wait(run: LiveRun, seconds: float) -> int | None:
-    """The exit code; None if it has not ended after so many seconds. Its processes are looked at meanwhile."""
-    deadline_s = time.monotonic() + seconds
-    while time.monotonic() < deadline_s:
-        run.look()
-        try:
-            return run.process.wait(0.5)
-        except subprocess.TimeoutExpired:
-            continue
-    return None
 
 
 def _left_in_time(run: LiveRun) -> list[str]:

@@ -95,6 +95,17 @@ class LiveRun(Run):
         self.known |= {process for pid in tree if (process := process_of(pid)) is not None}
         return tree
 
+    def wait(self, limit_s: float) -> int | None:
+        """The exit code; None if it has not ended in time. Its processes are remembered meanwhile."""
+        deadline_s = time.monotonic() + limit_s
+        while time.monotonic() < deadline_s:
+            self.look()
+            try:
+                return self.process.wait(0.5)
+            except subprocess.TimeoutExpired:
+                continue
+        return None
+
 
 @contextmanager
 def started(

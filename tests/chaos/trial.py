@@ -5,7 +5,6 @@ assert trial.wrong == []
 """
 
 import random
-import subprocess
 import time
 from collections import Counter
 from dataclasses import asdict, dataclass, field
@@ -90,7 +89,7 @@ class References:
             output = self.folder / f"undisturbed, {key}".replace(", ", "-").replace(" ", "-")
             if not (output / FINAL_MODEL).exists():  # it may be kept from an earlier start of the suite
                 with started(output, overrides=shape.overrides(self.model)) as run:
-                    code = _end_of(run, LIMIT_S)
+                    code = run.wait(LIMIT_S)
                 if code != 0:
                     raise RuntimeError(f"the undisturbed run ({key}) ended with {code}:\n" + "\n".join(run.lines))
             self.known[key] = weights_of(output / FINAL_MODEL)
@@ -118,7 +117,7 @@ def tried(plan: Plan, folder: Path, references: References) -> Trial:
                     del pending[number]
                 except NotMet:
                     break
-            code = _end_of(run, LIMIT_S)
+            code = run.wait(LIMIT_S)
             effects.wait()
             _look_at_end(run, code, story)
         (folder / f"output-{resumes}.txt").write_text("\n".join(run.lines) + "\n", encoding="utf-8")
@@ -175,18 +174,6 @@ def _resume(output: Path) -> list[str]:
 
 def _shown(told: str) -> str:
     return f" ({told})" if told else ""
-
-
-def _end_of(run: LiveRun, limit_s: float) -> int | None:
-    """The exit code; None if it has not ended in time. Its processes are remembered meanwhile."""
-    deadline_s = time.monotonic() + limit_s
-    while time.monotonic() < deadline_s:
-        run.look()
-        try:
-            return run.process.wait(0.5)
-        except subprocess.TimeoutExpired:
-            continue
-    return None
 
 
 def _look_at_end(run: LiveRun, code: int | None, story: _Story) -> None:
