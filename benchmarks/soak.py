@@ -5,7 +5,8 @@
 Looks at every process of one run every ten seconds, and prints a table: each figure as it was after the first ten
 minutes and as it is at the end, medians of six looks. What grows by more than `--most` (a share) and by more than a few
 units is marked, and the command then exits with 1. The trace, metrics.jsonl and samples.jsonl grow by design, so files
-are counted, not measured; so is memory that processes share, which is divided between them (PSS).
+are counted, not measured. Memory is anonymous memory: files that are mapped, such as libraries, count for less the more
+other processes map them too.
 """
 
 import argparse
@@ -28,8 +29,8 @@ LONG = ["grpo.max_num_steps=10000000", "grpo.max_num_epochs=1000000", "validatio
 EVERY_S = 10.0
 LOOKS = 6
 """Of which a figure is the median."""
-UNITS = {"MiB": 8.0, "threads": 2.0, "descriptors": 4.0, "files": 4.0}
-"""What is looked at, and what a process may gain in any case: pools that fill, a log that is rotated."""
+UNITS = {"MiB": 8.0, "threads": 8.0, "descriptors": 8.0, "files": 4.0}
+"""What is looked at, and what a process may gain in any case: Ray's pools of threads fill late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +56,10 @@ def look(root: int, output: Path) -> dict[tuple[str, str], float]:
         who = f"{'the driver' if pid == root else title.partition('.')[0]} ({pid})"
         with suppress(OSError):  # it has ended meanwhile
             rollup = (PROC / str(pid) / "smaps_rollup").read_text()
-            pss_kib = next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
+            memory_kib = next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Anonymous:"))
             figures[who, "threads"] = len(list((PROC / str(pid) / "task").iterdir()))
             figures[who, "descriptors"] = len(list((PROC / str(pid) / "fd").iterdir()))
-            figures[who, "MiB"] = pss_kib / 1024
+            figures[who, "MiB"] = memory_kib / 1024
     figures["the run's directory", "files"] = sum(1 for path in output.rglob("*") if path.is_file())
     return figures
 
