@@ -32,7 +32,7 @@ def test_a_seed_draws_the_same_plan_again_and_fifty_meet_every_harm_of_every_pro
 
 
 def test_a_run_with_a_damaged_checkpoint_and_a_killed_trainer_ends_right(tmp_path: Path) -> None:
-    """Its weights are compared by `make chaos`, and in tests/runtime/ray: an undisturbed run takes as long again."""
+    """`make chaos` compares weights, which takes an undisturbed run too."""
     plan = Plan(
         0,
         replace(SHAPE, sampler="ready_first", lag=1, decoding=Decoding.FREE),

@@ -209,36 +209,6 @@ def test_the_same_seed_gives_the_same_losses_bit_for_bit(model: Path, tmp_path: 
     assert losses[0] == losses[1]
 
 
-def test_a_killed_generation_worker_changes_no_bit_of_the_weights(model: Path, tmp_path: Path) -> None:
-    """docs/training.md: every group is decoded alone. `make chaos` kills and damages everything else too."""
-    overrides = {
-        **ON_POLICY,
-        "generation.engine.max_batch_sequences": "8",
-        "async_rl.rollout_failure.min_step_batch_fraction": "1.0",
-        "data.delay": "{median_s: 0.3, sigma: 0.3, max_s: 1.0}",
-        "optimizer.lr": "0.001",
-    }
-    undisturbed = run(settings_of(overrides, steps=6), model, tmp_path / "undisturbed")
-    settings = settings_of({**overrides, "cluster.num_generation_workers": "2"}, steps=6)
-    killed: list[str | None] = []
-
-    def kill(message: Message) -> None:
-        if isinstance(message, StepDone) and not killed:
-            killed.append(kill_actor(settings, "-generation-0.0"))
-
-    disturbed = run(settings, model, tmp_path / "disturbed", kill)
-    assert disturbed.worker_restarts == 1
-    assert (undisturbed.status, disturbed.status) == ("completed", "completed")
-    assert undisturbed.model is not None
-    assert disturbed.model is not None
-    weights = [path / "model.safetensors" for path in (model, undisturbed.model, disturbed.model)]
-    before, without, with_kills = (path.read_bytes() for path in weights)
-    assert without == with_kills
-    assert without != before
-    assert disturbed.trace is not None
-    assert any(isinstance(event, GroupFailed) for event, _, _ in events_of(disturbed.trace))
-
-
 def test_gpus_that_are_not_there_are_missed_before_an_actor_waits_for_them(model: Path) -> None:
     assert missing_resources(settings_of({})) == []
     on_gpus = settings_of({"cluster.trainer_device": "cuda", "cluster.num_trainer_ranks": "2"})
