@@ -25,6 +25,19 @@ def status(state: State) -> str:
     return "deadlocked" if deadlocked(state) else "waiting_for_rollouts"
 
 
+def why_groups_are_lost(state: State, limits: Limits) -> str:
+    """What makes a group lost in a run with spares, with the keys that set it (L2, L3); empty without spares."""
+    if not limits.uses_pool:
+        return ""
+    sheet = state.sheet
+    filtered = f" (all rewards equal: {counted(sheet.filtered, 'group')})" if sheet.filtered else ""
+    return (
+        f"A group is lost once its slot was replaced max_replacement_attempts = {limits.max_replacements} times, or if "
+        f"no spare is left (replacement_reserve_prompts = {limits.reserve}); this run replaced "
+        f"{counted(sheet.replaced, 'group')}{filtered}. Raise these two, or give data that is not solved yet"
+    )
+
+
 def class_name(group_class: GroupClass) -> str:
     """A class in words."""
     words = ("for step", "bucket", "start weight", "replacement", "label")

@@ -39,8 +39,13 @@ class CollapseWatch:
 
     def _what(self) -> str:
         last = f"the last {counted(len(self._recent), 'group')}"
-        if self._all_right:
+        if self._solved == len(self._recent):
             return f"nothing is left to learn: every completion of {last} is right"
+        if self._mostly_solved:
+            return (
+                f"little is left to learn: of {last}, {self._solved} have only right completions, and in each of the "
+                "others all rewards are equal"
+            )
         rewards = {reward for recent in self._recent for reward in recent.rewards}
         worth = f", and each reward is {rewards.pop():g}" if len(rewards) == 1 else ""
         if all(tokens <= 1 for recent in self._recent for tokens in recent.completion_tokens):
@@ -50,7 +55,7 @@ class CollapseWatch:
         return f"nothing can be learned from {last}: in each of them all rewards are equal{worth}"
 
     def _remedy(self) -> str:
-        if self._all_right:
+        if self._mostly_solved:
             return "Give harder data, or end the run"
         return (
             "If it spoke sense before, resume from an earlier checkpoint with a lower optimizer.lr; if it never did, "
@@ -58,5 +63,11 @@ class CollapseWatch:
         )
 
     @property
-    def _all_right(self) -> bool:
-        return all(all(recent.correct) for recent in self._recent)
+    def _solved(self) -> int:
+        """Groups whose completions are all right."""
+        return sum(all(recent.correct) for recent in self._recent)
+
+    @property
+    def _mostly_solved(self) -> bool:
+        """A policy that is right about most prompts and sure about the others has not collapsed."""
+        return 2 * self._solved >= len(self._recent)

@@ -12,12 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from fsm.errors import BudgetExceeded, EvenstepError, InvariantBroken, LimitReached, SamplerError
+from fsm.core import Core
+from fsm.errors import BelowFloor, BudgetExceeded, EvenstepError, InvariantBroken, LimitReached, SamplerError
+from fsm.explain import why_groups_are_lost
 from fsm.machines.trainer import TrainerState
 from fsm.snapshot import Json, snapshot
 from runtime.checkpoints.checkpoint import CHECKPOINTS
 from runtime.control.event_loop import Control
-from runtime.control.failures import InterruptedAtStart, failure_of
+from runtime.control.failures import InterruptedAtStart, RunFailure, failure_of
 from runtime.control.messages import SAVING_SHARE, Outcome, RunPlan
 from runtime.control.pumps.not_applied import NumbersNotFinite
 from runtime.control.starting import BegunRun
@@ -202,7 +204,7 @@ def outcome_of(run: BegunRun, end: End) -> Outcome:
     return replace(
         run.outcome,
         status=end.status,
-        error=None if failure is None else failure.says,
+        error=None if failure is None else _in_words(failure, core),
         accuracy_by_set={name: dict(measured) for name, measured in run.outcome.accuracy_by_set.items()},
         closed=closed_steps(core),
         balance=core.state.sheet.as_counts(),
@@ -216,6 +218,12 @@ def outcome_of(run: BegunRun, end: End) -> Outcome:
         traceback=None if failure is None else failure.traceback,
         infra=failure is not None and failure.infra,
     )
+
+
+def _in_words(failure: RunFailure, core: Core) -> str:
+    """The core's error on a step below its floor (L6) does not know what made its groups lost."""
+    why = why_groups_are_lost(core.state, core.limits) if isinstance(failure.cause, BelowFloor) else ""
+    return f"{failure.says}. {why}" if why else failure.says
 
 
 async def while_it_grows(work: Coroutine[Any, Any, T], folder: Path, still_s: float, tell: Callable[[], None]) -> T:

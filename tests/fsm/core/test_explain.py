@@ -3,7 +3,7 @@
 import pytest
 
 from fsm.events import FailureKind, GroupRecord
-from fsm.explain import SHOWN_CLASSES, status, waits_for
+from fsm.explain import SHOWN_CLASSES, status, waits_for, why_groups_are_lost
 from specs.scenarios.world import World
 from tests.fsm.helpers import REPLACE, step_on, world_of
 
@@ -158,3 +158,15 @@ def test_a_stall_stops_the_run_with_the_explanation_of_the_wait() -> None:
     assert world.status == "stopped"
     assert explained in str(world.core.error)
     assert "6 s" in str(world.core.error)
+
+
+def test_why_groups_are_lost_names_the_keys_of_replacement_and_what_used_it_up() -> None:
+    world = world_of(failure=REPLACE, grpo={"use_dynamic_sampling": True})
+    world.filter(2)
+    world.filter(3)
+    said = why_groups_are_lost(world.core.state, world.core.limits)
+    assert "max_replacement_attempts = " in said
+    assert "replacement_reserve_prompts = " in said
+    assert "all rewards equal: 2 groups" in said
+    without = world_of()
+    assert why_groups_are_lost(without.core.state, without.core.limits) == ""

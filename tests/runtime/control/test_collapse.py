@@ -48,6 +48,15 @@ def test_data_that_is_solved_is_no_collapse() -> None:
     assert notice.endswith("Give harder data, or end the run")
 
 
+def test_data_that_is_mostly_solved_is_no_collapse_either() -> None:
+    solved, wrong = group(1, 1, distinct=1), group(0, 0, distinct=1)
+    [(_, notice)] = told(*[solved] * 30, wrong, wrong)
+    assert notice.startswith("little is left to learn: of the last 32 groups, 30 have only right completions")
+    assert "collapsed" not in notice
+    assert notice.endswith("Give harder data, or end the run")
+    assert "collapsed" in told(*[solved] * 15, *[wrong] * 17)[0][1]
+
+
 def test_one_group_with_variance_is_enough_to_say_nothing() -> None:
     assert told(*([group(0, 0)] * 31 + [group(0, 1)]) * 5) == []
 
