@@ -24,7 +24,7 @@ from runtime.actors.reward_worker import RewardWorker
 from runtime.naming import Names
 from runtime.settings import Settings
 from runtime.transport.answers import Answer, Order, Published, WorkerLost
-from tests.runtime.control.fake_actors import KeepingPlane, LocalActor, Post, open_host, order, published, settings_of
+from tests.runtime.control.fake_actors import KeepingPlane, LocalActor, LocalMethod, Post, open_host, order, published, settings_of
 from tests.runtime.control.fakes import FakeTrainer, Run
 
 N, STEPS = 4, 6
@@ -61,6 +61,7 @@ class Rewards:
         self._random = random
         self._losses = losses
         self.score = self
+        self.ping = LocalMethod(actor, "ping")
 
     def remote(self, *arguments: Any) -> asyncio.Future[Any]:
         if self._losses and self._random.random() < 0.3:
