@@ -13,14 +13,13 @@ import typer
 from rich.console import Console
 
 from runtime.cli.common import WrongUse, errors_as_exit_codes
-from runtime.explain.explanation import EXIT, NEVER_BEGAN, START_AGAIN, Explanation, explain
-from runtime.explain.live import NotReachable, live_lines, standing_of, trace_of
+from runtime.explain.explanation import EXIT, NEVER_BEGAN, START_AGAIN, Explanation, explain, explain_now
+from runtime.explain.live import NoController, NotReachable, live_lines, standing_of, trace_of
 from runtime.explain.printed import printed
-from runtime.explain.situation import is_open
 from runtime.output.cluster_file import LivePlace, place_of
-from runtime.output.directory import CLUSTER, MARK, is_left
+from runtime.output.directory import CLUSTER, MARK, is_between_processes, is_left
 from runtime.settings import ClusterConfig
-from runtime.trace.files import has_trace, older_traces
+from runtime.trace.files import find_trace, has_trace, older_traces, parts_of
 from runtime.trace.reader import TraceFile, open_trace
 from runtime.trace.records import printable_json
 from runtime.trace.show import printable_lines
@@ -71,6 +70,8 @@ def explain_command(
     Example: evenstep explain runs/today --at 14:03:20
     """
     with errors_as_exit_codes("explain"), ExitStack() as opened:
+        if at is None and file is not None and file.is_dir() and _has_no_trace_yet(file):
+            raise NotReachable(f"{_being_started(file)}. How its last process ended: evenstep trace {file}")
         explanation = _explain(_at(at, _trace(file, run, address, namespace, opened), file), at)
         _print(explanation, as_json)
     raise typer.Exit(EXIT[explanation.verdict])
@@ -91,7 +92,7 @@ def _trace(file: Path | None, run: str | None, address: str, namespace: str, ope
 
 def _explain(trace: TraceFile, at: str | None) -> Explanation:
     if at is None:
-        return explain(trace, outlook, unix_s=time.time() if is_open(trace) else None)
+        return explain_now(trace, outlook)
     if at.isdigit():
         return explain(trace, outlook, seq=int(at))
     return explain(trace, outlook, unix_s=_time(at, trace.started_unix_s))
@@ -163,7 +164,13 @@ def status_command(
     Example: evenstep status runs/today
     """
     with errors_as_exit_codes("status"):
-        standing = standing_of(*_place(directory, run, address, namespace))
+        place = _place(directory, run, address, namespace)
+        try:
+            standing = standing_of(*place)
+        except NoController:
+            if directory is None:
+                raise
+            raise NotReachable(_being_started(directory)) from None
     if as_json:
         typer.echo(json.dumps(dataclasses.asdict(standing)))
         return
@@ -181,10 +188,29 @@ def _place(directory: Path | None, run: str | None, address: str, namespace: str
         raise WrongUse(f"{directory} is no directory; name that of a run, or give --run NAME")
     if is_left(directory):
         raise NotReachable(f"no process runs in {directory}: evenstep explain {directory} says how its run ended")
-    place = place_of(directory)
+    place = None if is_between_processes(directory) else place_of(directory)
+    if place is None and is_between_processes(directory):
+        raise NotReachable(_being_started(directory))
     if place is None:
         raise NotReachable(
             f"{directory} has no {CLUSTER}: its run starts at this moment, or is of an older evenstep; ask again, or "
             "give its name with --run, and its cluster with --address"
         )
     return place
+
+
+def _has_no_trace_yet(directory: Path) -> bool:
+    """Whether the newest trace of a directory is of an older process than the one that runs, or will run, there."""
+    if not has_trace(directory) or is_left(directory):
+        return False
+    if is_between_processes(directory):
+        return True
+    try:
+        last_s = parts_of(find_trace(directory))[-1].stat().st_mtime
+        return (directory / CLUSTER).stat().st_mtime > last_s
+    except OSError:  # the run ends at this moment, or could not note where it is reached
+        return False
+
+
+def _being_started(directory: Path) -> str:
+    return f"the run in {directory} is being started or restarted: it has no controller yet; ask again"

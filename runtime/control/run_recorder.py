@@ -193,7 +193,8 @@ class RunRecorder:
             self._to_writers("samples", lambda writer: writer.show_samples(step, lines))
 
     def _write(self, kind: Kind, line: Json) -> None:
-        self._to_writers("metrics", lambda writer: writer.write(kind, line))
+        marked = {**line, "incarnation": self._samples.incarnation}
+        self._to_writers("metrics", lambda writer: writer.write(kind, marked))
 
     def _to_writers(self, what: str, write: Callable[[MetricsWriter], None]) -> None:
         """Write to every writer. A disk that refuses metrics or samples is reported once, and stops nothing."""

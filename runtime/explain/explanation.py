@@ -1,5 +1,7 @@
 """`explain`: the verdict on a run at one moment; of a run that is over also its outcome and its newest checkpoint."""
 
+import shlex
+import time
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,10 +14,10 @@ from runtime.checkpoints.checkpoint import CHECKPOINTS, list_checkpoints, looks_
 from runtime.explain.dead_ends import cause_of, proof_of
 from runtime.explain.finding import Finding, RunVerdict, seconds
 from runtime.explain.losses import DataFailures, failures_of
-from runtime.explain.situation import Look, Situation, situation_at
+from runtime.explain.situation import Look, Situation, is_open, situation_at
 from runtime.explain.waits import stalled, starved, waiting
 from runtime.output.directory import is_left
-from runtime.trace.notes import EXIT_CODES
+from runtime.trace.notes import EXIT_CODES, RunEnded
 from runtime.trace.reader import TraceFile
 from runtime.wording import counted
 
@@ -86,7 +88,36 @@ def explain(trace: TraceFile, look: Look, *, seq: int | None = None, unix_s: flo
     damaged or does not reach back that far, and ConfigError if its custom sampler cannot be loaded.
     """
     situation = situation_at(trace, look, seq=seq, unix_s=unix_s)
-    found = _find(situation)
+    return _explanation(_find(situation), situation)
+
+
+def explain_now(trace: TraceFile, look: Look) -> Explanation:
+    """Explain where a run stands now, or how it ended. Raises the errors of `explain`.
+
+    A trace in a run's directory that nobody closed is of a killed run, if no process runs there (`is_left`).
+    """
+    directory = trace.path.parent
+    if not (is_open(trace) and is_left(directory)):
+        return explain(trace, look, unix_s=time.time() if is_open(trace) else None)
+    situation = situation_at(trace, look, seq=None, unix_s=None)
+    if situation.ended is None and situation.begun:
+        last = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(situation.moment.unix_s))
+        error = f"it was killed: no process runs in {directory}, and its last record is of {last}"
+        ended = RunEnded("failed", error, situation.step, situation.vitals.checkpoint, None)
+        situation = replace(situation, ended=ended)
+        finding = over(situation, "", _trouble(situation))
+        advice = f"{_go_on(situation, directory)}; {resumes(situation)}"
+        return _explanation(replace(finding, advice=advice), situation)
+    return _explanation(_find(situation), situation)
+
+
+def _go_on(situation: Situation, directory: Path) -> str:
+    if newest_checkpoint(situation) is None:
+        return "start it again in another directory, and set checkpointing.every_steps lower"
+    return f"evenstep train --output {shlex.quote(str(directory))} --resume"
+
+
+def _explanation(found: Finding, situation: Situation) -> Explanation:
     return Explanation(
         found.verdict, found.waits_for, found.advice, proof=found.proof, before=found.before, situation=situation
     )

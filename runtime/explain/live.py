@@ -127,6 +127,10 @@ class NotReachable(Exception):
     """There is no such run, or no Ray. The message says what to do."""
 
 
+class NoController(NotReachable):
+    """There is no such run, or no Ray: also while a run is started or restarted."""
+
+
 ANSWER_S = 10.0
 """How long to wait for the controller's answer."""
 
@@ -155,21 +159,22 @@ def _ask(run: str, address: str, namespace: str, ask: Callable[[Any], Any]) -> A
     try:
         ray.init(address=address, namespace=namespace, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise NotReachable(
+        raise NoController(
             f"Ray can't be reached at address {address} ({error}): name the cluster with --address, or {instead}"
         ) from error
     try:
         actor: Any = ray.get_actor(f"{run}-controller", namespace=namespace)
         answer = ray.get(ask(actor), timeout=ANSWER_S)
     except ValueError as error:
-        raise NotReachable(
-            f"Ray has no run {run} in namespace {namespace} ({error}): see cluster.run_name and cluster.namespace in "
+        raise NoController(
+            f"Ray has no run {run} in namespace {namespace}: see cluster.run_name and cluster.namespace in "
             f"its config.yaml, or {instead}"
         ) from error
     except GetTimeoutError as error:
         raise NotReachable(f"the controller of run {run} does not answer within {ANSWER_S:g} s: {instead}") from error
     except RayError as error:
-        raise NotReachable(f"the controller of run {run} can't be asked ({error}): {instead}") from error
+        why = str(error).partition("\n")[0]
+        raise NoController(f"the controller of run {run} can't be asked ({why}): {instead}") from error
     finally:
         ray.shutdown()
     if answer is None:

@@ -75,7 +75,7 @@ def step_line(record: Json, max_steps: int | None) -> str:
     done = "" if max_steps is None else f" ({record['step'] + 1} of {max_steps} done)"
     parts = [
         f"step {record['step']}{done}",
-        f"{record['time_s']:.1f} s",
+        f"{record['wall_s']:.1f} s",
         f"reward {number(record['unfiltered_reward'])}",
         f"entropy {number(record['entropy'] if record['trained_tokens'] else None)}",
         f"zero variance {number(record['zero_variance_fraction'])}",

@@ -18,7 +18,7 @@ REWARD, ACCURACY, ZERO_VARIANCE = "#0072b2", "#d55e00", "#7f7f7f"  # Okabe and I
 SMOOTHED_OVER = 25
 """The bold line is a running mean over 1/25 of the run."""
 CLOCKS_APART_S = 0.5
-"""A record that is earlier than the last one by more than this belongs to a resumed run."""
+"""Without `incarnation`, a record that is earlier than the last one by more than this is of a resumed run."""
 
 
 class Curve(NamedTuple):
@@ -99,8 +99,11 @@ def _one_run(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """The records that count, on one clock: a resumed run starts at time 0, at the step of its checkpoint."""
     run: list[dict[str, Any]] = []
     earlier_s = now_s = 0.0
+    process = None
     for record in records:
-        if record["time_s"] < now_s - CLOCKS_APART_S:
+        before, process = process, record.get("incarnation")
+        same = before == process if run else True
+        if not same or (process is None and record["time_s"] < now_s - CLOCKS_APART_S):
             run = [kept for kept in run if kept["step"] < record["step"]]
             earlier_s += now_s
         now_s = record["time_s"]

@@ -20,7 +20,7 @@ class StepRecord:
 
     step: int
     time_s: float
-    """Time of the end of the step's sync, since the run's start."""
+    """Time of the end of the step's sync, since this process began or resumed the run."""
     wall_s: float
     selected: int
     charged: int

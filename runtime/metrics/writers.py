@@ -2,7 +2,8 @@
 
 Every line of metrics.jsonl has a `kind`: "step" with the fields of `runtime.metrics.step_record.StepRecord`, or
 "validation" with `step` (the validated version), `time_s`, `accuracy`, and further fields of the caller. The validation
-of a named set has its name in `set`; backends have its figures under validation/NAME/….
+of a named set has its name in `set`; backends have its figures under validation/NAME/…. `incarnation` tells the
+processes of a run apart, as in samples.jsonl.
 """
 
 import json

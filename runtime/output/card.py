@@ -146,6 +146,20 @@ def _data_of(settings: Settings) -> dict[str, Json]:
     return {"data": task, "rewards": rewards}
 
 
+def of_whole_run(measured: Mapping[str, Mapping[str, float]], output: Path) -> dict[str, dict[str, float]]:
+    """The accuracies that a resumed process measured, by set. `before` is that before the run's first step.
+
+    It is left out if metrics.jsonl does not have it.
+    """
+    first = _accuracies(output / METRICS_FILE, 0)
+    found = {}
+    for name, by in measured.items():
+        before = first[name].before if name in first else None
+        after = {"after": by["after"]} if "after" in by else {}
+        found[name] = after if before is None else {"before": before, **after}
+    return {name: by for name, by in found.items() if by}
+
+
 def _accuracies(metrics: Path, step: int) -> dict[str, _Accuracy]:
     """By held-out set, from metrics.jsonl: the first validation, if it came before training, and the last of `step`."""
     by_set: dict[str, list[Json]] = {}

@@ -6,10 +6,14 @@ them. Without a mark nothing is ever removed, nor is a file that no start makes.
 
 `run.json` holds the run's random id, which its checkpoints carry too (C4). A process that runs in the directory locks
 it, so that no other process resumes the run at the same time. A resumed run changes nothing before it begins.
+
+That process is another one after a restart. The one that restarts it locks the directory itself, from the first message
+of the run to its end.
 """
 
 import fcntl
 import json
+import os
 import secrets
 import shlex
 import shutil
@@ -165,8 +169,51 @@ def _lock(mark: IO[bytes]) -> bool:
 
 def is_left(output: Path) -> bool:
     """Whether no process runs in a run's directory any more. False where that can't be told, as without its files."""
-    there = [path for path in (output / MARK, output / RUN) if path.is_file()]
-    return bool(there) and not any(map(_is_locked, there))
+    there = _lockable(output)
+    return bool(there) and not any(map(_is_locked, there)) and not _is_held(output)
+
+
+def is_between_processes(output: Path) -> bool:
+    """Whether a run is being restarted, or resumed, and the process that will run it has not come to the directory."""
+    return _is_held(output) and not any(map(_is_locked, _lockable(output)))
+
+
+def _lockable(output: Path) -> list[Path]:
+    return [path for path in (output / MARK, output / RUN) if path.is_file()]
+
+
+def hold(output: Path) -> int | None:
+    """Lock a directory until the file descriptor is closed.
+
+    None if there is no directory yet, another process has locked it, or its file system can't lock directories.
+    """
+    try:
+        held = os.open(output, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(held)
+        return None
+    return held
+
+
+def _is_held(output: Path) -> bool:
+    """Whether a process has locked the directory with `hold`."""
+    try:
+        looked = os.open(output, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(looked, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # a file system that can't lock directories
+        return False
+    finally:
+        os.close(looked)
+    return False
 
 
 def _is_locked(path: Path) -> bool:

@@ -15,8 +15,8 @@ from typing import Any
 
 from fsm.errors import ConfigError
 from fsm.state import NONE
-from runtime.explain.explanation import explain
-from runtime.explain.situation import Look, is_open
+from runtime.explain.explanation import explain_now
+from runtime.explain.situation import Look
 from runtime.report.attempts import STATES, in_lanes
 from runtime.report.collect import Collected
 from runtime.report.columns import NO_WORKER, NOT_YET, packed
@@ -148,6 +148,6 @@ def verdict_of(trace: TraceFile, look: Look) -> dict[str, Any]:
     There is none if today's core differs from the recorded one, or if a custom sampler can't be loaded here.
     """
     try:
-        return explain(trace, look, unix_s=time.time() if is_open(trace) else None).as_json()
+        return explain_now(trace, look).as_json()
     except (TraceUnreadable, ConfigError) as error:
         return {"unknown": str(error)}

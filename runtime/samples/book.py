@@ -29,7 +29,7 @@ class SampleBook:
     def __init__(self, per_step: int | Literal["all"], incarnation: int = 0, resumed_at: int | None = None) -> None:
         """resumed_at: the steps done of a run that was resumed; its first line says so."""
         self._per_step = per_step
-        self._incarnation = incarnation
+        self.incarnation = incarnation
         self._version = 0 if resumed_at is None else resumed_at
         self._held: dict[int, tuple[Json, ...]] = {}
         """By prompt, the samples of groups that are ready or selected."""
@@ -91,5 +91,5 @@ class SampleBook:
         self._kept[place] += 1
         if self._per_step != "all" and self._kept[place] > self._per_step:
             return
-        head = {"kind": SAMPLE, "step": step, "fate": fate, "incarnation": self._incarnation}
+        head = {"kind": SAMPLE, "step": step, "fate": fate, "incarnation": self.incarnation}
         self._lines += [{**head, **sample} for sample in samples]

@@ -4,6 +4,7 @@ Only infrastructure's faults are worth another attempt: a process that died or i
 the configuration, a rule, users' code or evenstep itself is to blame for would come again.
 """
 
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -18,6 +19,8 @@ from runtime.control.messages import Listener, Message, Notice, Outcome, Start, 
 from runtime.launch.signals import set_up_in_time
 from runtime.launch.supervision.attempt import AttemptEnd, attempt
 from runtime.launch.supervision.ray_client import Assignment
+from runtime.output.card import of_whole_run
+from runtime.output.directory import hold
 from runtime.settings import Settings
 from runtime.trace.notes import Status
 from runtime.wording import counted
@@ -35,6 +38,7 @@ class _History:
     """The attempts so far, as one run."""
 
     listener: Listener
+    output: Path
     steps: int
     """Steps closed, over all attempts."""
     restarts: list[str] = field(default_factory=list)
@@ -44,8 +48,19 @@ class _History:
     """The first accuracy of each set."""
     outcomes: list[Outcome] = field(default_factory=list)
     """Of earlier attempts."""
+    held: int | None = None
+    """The lock of the directory, so that `status` and `explain` know of this process between two attempts."""
+
+    def hold(self) -> None:
+        if self.held is None:
+            self.held = hold(self.output)
+
+    def let_go(self) -> None:
+        if self.held is not None:
+            os.close(self.held)
 
     def hear(self, message: Message) -> None:
+        self.hold()
         match message:
             case StepDone(record):
                 if record["step"] >= self.steps:
@@ -91,8 +106,28 @@ def run_until_it_ends(
     ConfigError, and RunFailed or InterruptedAtStart if the run had not begun in any attempt.
     """
     others = {path.name for path in list_checkpoints(output / CHECKPOINTS)}
-    history = _History(listener, 0 if start.resume is None else start.resume.control["state"]["trainer"][1])
-    first = start
+    closed = 0 if start.resume is None else start.resume.control["state"]["trainer"][1]
+    history = _History(listener, output, closed)
+    try:
+        history.hold()
+        outcome = _attempts(settings, history, start, others, request, began_s, attempting)
+    finally:
+        history.let_go()
+    if start.resume is None:
+        return outcome
+    return replace(outcome, accuracy_by_set=of_whole_run(outcome.accuracy_by_set, output))
+
+
+def _attempts(
+    settings: Settings,
+    history: _History,
+    start: Start,
+    others: set[str],
+    request: ResumeRequest | None,
+    began_s: float,
+    attempting: Attempting,
+) -> Outcome:
+    first, output = start, history.output
     while True:
         end = attempting(
             Assignment(settings, output, start, began_s, len(history.restarts), list(sys.argv)), history.hear

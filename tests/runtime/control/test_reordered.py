@@ -24,7 +24,16 @@ from runtime.actors.reward_worker import RewardWorker
 from runtime.naming import Names
 from runtime.settings import Settings
 from runtime.transport.answers import Answer, Order, Published, WorkerLost
-from tests.runtime.control.fake_actors import KeepingPlane, LocalActor, LocalMethod, Post, open_host, order, published, settings_of
+from tests.runtime.control.fake_actors import (
+    KeepingPlane,
+    LocalActor,
+    LocalMethod,
+    Post,
+    open_host,
+    order,
+    published,
+    settings_of,
+)
 from tests.runtime.control.fakes import FakeTrainer, Run
 
 N, STEPS = 4, 6

@@ -3,6 +3,7 @@
 import datetime
 import fcntl
 import json
+import os
 import time
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from runtime.control.run_recorder import RunRecorder
 from runtime.explain.finding import RunVerdict
 from runtime.files import write_json
 from runtime.metrics.accumulator import StepMeter
+from runtime.output.directory import hold
 from runtime.report.collect import collect
 from runtime.report.happenings import KINDS
 from runtime.report.page import verdict_of
@@ -220,6 +222,47 @@ def test_a_run_that_died_before_it_had_begun_has_failed_with_or_without_a_trace(
     assert says.startswith("failed")
     assert "no process runs in its directory: nothing was trained" in says
     assert "the same command starts it again" in says
+
+
+def test_a_run_whose_process_was_killed_has_failed_at_once_and_is_continued_from_its_checkpoint(tmp_path: Path) -> None:
+    with recording(tmp_path / "trace.jsonl", config_of("in_order", 2)) as run:
+        run.commit(0, 1)
+        run.close()
+    trace = tmp_path / "trace.jsonl"
+    trace.write_bytes(b"".join(trace.read_bytes().splitlines(keepends=True)[:-1]))
+    assert told("explain", str(tmp_path))[1].startswith(("healthy", "slow", "stalled")), "no lock's file tells"
+    (tmp_path / "run.json").write_text("{}")
+    code, says = told("explain", str(tmp_path))
+    assert (code, says.startswith("failed   step 1")) == (1, True), says
+    assert f"the run failed after 1 step: it was killed: no process runs in {tmp_path}, and its last record" in says
+    assert "there is no whole checkpoint" in says
+    assert "stalled" not in says
+    checkpointed(tmp_path, "checkpoint-000001-step-00000001")
+    says = told("explain", str(tmp_path))[1]
+    assert f"→ evenstep train --output {tmp_path} --resume; --resume continues from {tmp_path}/checkpoints" in says
+    with (tmp_path / "run.json").open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert "killed: " not in told("explain", str(tmp_path))[1]
+
+
+def test_a_run_that_is_restarted_is_neither_healthy_nor_dead(tmp_path: Path) -> None:
+    with recording(tmp_path / "trace.jsonl", config_of("in_order", 2)) as run:
+        run.commit(0, 1)
+    (tmp_path / "run.json").write_text("{}")
+    being_started = f"the run in {tmp_path} is being started or restarted: it has no controller yet; ask again"
+    held = hold(tmp_path)
+    assert held is not None
+    for command in ("status", "explain"):
+        code, says = told(command, str(tmp_path))
+        assert (code, being_started in says) == (1, True), says
+    with (tmp_path / "run.json").open("rb") as locked:
+        fcntl.flock(locked, fcntl.LOCK_EX)
+        assert being_started not in told("explain", str(tmp_path))[1]
+        (tmp_path / "cluster.json").write_text("{}")
+        os.utime(tmp_path / "cluster.json", (2e9, 2e9))
+        assert being_started in told("explain", str(tmp_path))[1]
+    os.close(held)
+    assert "no process runs in" in told("status", str(tmp_path))[1]
 
 
 @pytest.mark.parametrize("arguments", [("trace",), ("trace", "--step", "0")])

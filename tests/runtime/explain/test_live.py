@@ -1,6 +1,7 @@
 """Where a run stands: the lines, the view on a terminal, and the quiet otherwise."""
 
 import dataclasses
+import fcntl
 import io
 import urllib.request
 from pathlib import Path
@@ -17,7 +18,7 @@ from runtime.control.messages import Notice, StepDone
 from runtime.control.run_recorder import RunRecorder
 from runtime.explain.explanation import explain
 from runtime.explain.finding import RunVerdict
-from runtime.explain.live import NotReachable, live_lines, standing_of, standing_of_core
+from runtime.explain.live import NoController, NotReachable, live_lines, standing_of, standing_of_core
 from runtime.launch.progress import open_progress
 from runtime.metrics.accumulator import StepMeter
 from runtime.metrics.writers import JsonlWriter, PrometheusWriter
@@ -31,7 +32,8 @@ from specs.scenarios.world import World
 from tests.runtime.explain.helpers import WORKERS, config_of
 
 STEP: dict[str, Any] = {
-    "step": 2, "time_s": 9.0, "unfiltered_reward": 0.25, "reward": 0.3, "zero_variance_fraction": 0.5, "selected": 4,
+    "step": 2, "time_s": 9.0, "wall_s": 4.0, "entropy": 1.5,
+    "unfiltered_reward": 0.25, "reward": 0.3, "zero_variance_fraction": 0.5, "selected": 4,
     "charged": 0, "filtered_prompt_groups": 3, "staleness_mean": 0.5, "generation_tokens_per_s": 1234.0,
     "trainer_idle_share": 0.1, "trained_tokens": 100,
 }  # fmt: skip
@@ -95,7 +97,7 @@ def test_without_a_terminal_there_is_a_line_a_step_and_no_live_view() -> None:
         listener(standing_of_core(a_world().core, STEP, 0.5))
         assert written(console) == ""
         listener(StepDone(STEP))
-    assert written(console).startswith("step 2 (3 of 9 done)")
+    assert written(console).startswith("step 2 (3 of 9 done)  4.0 s  reward"), "the step's own seconds"
     assert written(console).count("\n") == 1
 
 
@@ -178,7 +180,12 @@ def test_other_writers_keep_nothing_of_where_a_run_stands(tmp_path: Path) -> Non
     assert (tmp_path / "metrics.jsonl").read_text() == ""
 
 
-def test_status_takes_a_directory_and_says_why_no_run_is_reached_by_it(tmp_path: Path) -> None:
+def test_status_takes_a_directory_and_says_why_no_run_is_reached_by_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_controller(*place: str) -> None:
+        raise NoController(f"Failed to look up actor with name {place[0]}-controller")
+
     def told(*arguments: str) -> tuple[int, str]:
         result = CliRunner().invoke(app, ["status", *arguments])
         return result.exit_code, result.output
@@ -194,6 +201,12 @@ def test_status_takes_a_directory_and_says_why_no_run_is_reached_by_it(tmp_path:
     code, says = told(str(tmp_path))
     assert code == 1
     assert f"no process runs in {tmp_path}: evenstep explain {tmp_path} says how its run ended" in says
+    with (tmp_path / "run.json").open("rb") as locked, noted_in(tmp_path, place, print):
+        fcntl.flock(locked, fcntl.LOCK_EX)
+        monkeypatch.setattr("runtime.cli.explain.standing_of", no_controller)
+        code, says = told(str(tmp_path))
+        assert (code, "is being started or restarted: it has no controller yet; ask again" in says) == (1, True)
+        assert "Failed to look up" not in says
     for arguments in ([], [str(tmp_path), "--run", "run-1"], [str(tmp_path / "gone")]):
         assert told(*arguments)[0] == 2
 

@@ -45,7 +45,7 @@ def test_a_notice_holds_no_control_code_of_a_users_text() -> None:
 
 def line(**changes: Any) -> str:
     record = {
-        "step": 123_456, "time_s": 98_765.4, "unfiltered_reward": -12.345, "entropy": 10.5, "selected": 512,
+        "step": 123_456, "wall_s": 98_765.4, "unfiltered_reward": -12.345, "entropy": 10.5, "selected": 512,
         "zero_variance_fraction": 0.25, "charged": 0, "trained_tokens": 900, "filtered_prompt_groups": 3,
         "staleness_mean": None, "generation_tokens_per_s": 4e5, "trainer_idle_share": 0.5,
     }  # fmt: skip

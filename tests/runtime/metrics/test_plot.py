@@ -61,6 +61,13 @@ def test_a_resumed_run_goes_on_in_time_from_the_step_of_its_checkpoint(tmp_path:
     assert curves.accuracy == ([3], [2.6], [0.4])
 
 
+def test_a_process_that_trained_longer_than_the_one_before_it_is_told_by_its_incarnation(tmp_path: Path) -> None:
+    before = [step(number, 0.1) | {"incarnation": 0} for number in range(3)]  # 0 to 1 s
+    after = [step(number, 0.9) | {"incarnation": 1, "time_s": float(number)} for number in range(1, 4)]
+    curves = read_curves(write(tmp_path / "metrics.jsonl", [*before, *after]))
+    assert curves.reward == ([0, 1, 2, 3], [0.0, 2.0, 3.0, 4.0], [0.1, 0.9, 0.9, 0.9])
+
+
 @pytest.mark.parametrize("steps", [1, 3, 400])
 def test_a_run_of_any_length_becomes_a_picture(tmp_path: Path, steps: int) -> None:
     records = [step(number, number / steps) for number in range(steps)]

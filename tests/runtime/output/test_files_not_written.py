@@ -30,6 +30,7 @@ from runtime.launch.model import prepare_model
 from runtime.launch.preflight import output_problems
 from runtime.metrics.accumulator import StepMeter
 from runtime.metrics.writers import MOST_WAITING, SAMPLES_FILE, JsonlWriter, SamplesWriter, close_writers, open_writers
+from runtime.samples.book import SampleBook
 from runtime.settings import load_settings
 from runtime.trace.files import make_header
 from runtime.trace.moment import state_at
@@ -141,6 +142,18 @@ def test_refused_metrics_are_told_once_and_the_run_goes_on(tmp_path: Path) -> No
     assert "metrics.jsonl could not be written: No space left on device" in said[0]
     notes = [record.note for record in open_trace(tmp_path).records() if isinstance(record, NoteRecord)]
     assert NotWritten(str(tmp_path / "metrics.jsonl"), "No space left on device") in notes
+
+
+def test_every_line_of_metrics_says_which_process_of_the_run_wrote_it(tmp_path: Path) -> None:
+    setup = set_up(config_of(), 24)
+    with open_for(tmp_path / "trace.jsonl") as trace:
+        writer = JsonlWriter(tmp_path / "metrics.jsonl")
+        samples = SampleBook(0, 3, 7)
+        recorder = RunRecorder(StepMeter(setup.limits, time.monotonic()), [writer], trace, lambda _: None, samples)
+        recorder._write("step", {"step": 7})
+        writer.close()
+    line = json.loads((tmp_path / "metrics.jsonl").read_text())
+    assert (line["step"], line["incarnation"]) == (7, 3)
 
 
 def trace_of(path: Path, refused: list[FileNotWritten], **options: Any) -> Trace:

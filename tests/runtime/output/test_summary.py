@@ -16,6 +16,7 @@ from runtime.launch import machine
 from runtime.launch.machine import PeakMemory, process_tree_bytes
 from runtime.launch.processes import process_tree
 from runtime.launch.run import RunResult, places_of, summary_of
+from runtime.output.card import of_whole_run
 from runtime.output.summary import Summary, closed_steps, print_summary
 from runtime.settings import load_settings
 from runtime.trace.notes import Status
@@ -137,6 +138,16 @@ def test_a_balance_sheet_that_does_not_add_up_says_so() -> None:
     summary = finished()
     summary["balance"]["trained"] += 1
     assert "DOES NOT ADD UP" in printed(summary, terminal=False)
+
+
+def test_before_is_before_the_first_step_of_a_resumed_run_and_missing_if_that_is_not_known(tmp_path: Path) -> None:
+    lines = [{"kind": "validation", "step": step, "accuracy": step / 10, "set": "a"} for step in (0, 7)]
+    lines += [{"kind": "validation", "step": 7, "accuracy": 0.7, "set": "b"}]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    resumed = {name: {"before": 0.7, "after": 0.8} for name in "ab"}
+    text = printed(finished(accuracy_by_set=of_whole_run(resumed, tmp_path)), terminal=False)
+    assert "held-out accuracy of a 0.000 before, 0.800 after (+0.800)" in text
+    assert "held-out accuracy of b 0.800 after\n" in text
 
 
 def test_accuracy_is_left_out_where_nothing_was_held_out() -> None:
