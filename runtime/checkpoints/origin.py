@@ -75,6 +75,12 @@ def differences(saved: Json, here: Json) -> Iterator[str]:
         yield f"{key} was {saved[key]!r}, is {here[key]!r}"
 
 
+def has_another_template(data: DataConfig, began_with: Origin) -> bool:
+    """Whether the file of `data.chat_template` is not the one that the run began with."""
+    before = began_with.data.get(_TEMPLATE)
+    return before is not None and _hash_of_template(data) != before
+
+
 def refuse_changed_data(task: Task, began_with: str | None) -> None:
     """Raise TaskError if a process that loads the data during the run finds other data than the run began with.
 
@@ -107,12 +113,18 @@ def _data(data: DataConfig, task: Task) -> Json:
     options = {f"data.task.{key}": value for key, value in block["task"].items() if key not in _FREE}
     return {
         **options,
-        _TEMPLATE: data.chat_template and sha256_of(data.chat_template)[:16],
+        _TEMPLATE: _hash_of_template(data),
         **{f"data.{key}": block[key] for key in _COMPARED},
         "the number of lines" if task.is_listed else "data.num_prompts": task.num_prompts,
         **({_PROMPTS: _hash_of_prompts(task)} if task.identity is None else {_ROWS: task.identity}),
         _WHOLE: _hash_of_whole(task),
     }
+
+
+def _hash_of_template(data: DataConfig) -> str | None:
+    if data.chat_template is None:
+        return None
+    return sha256_of(data.chat_template)[:16] if data.chat_template.is_file() else "no such file"
 
 
 def _hash_of_prompts(task: Task) -> str:

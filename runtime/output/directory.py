@@ -84,8 +84,11 @@ def resume_problems(output: Path) -> Iterator[str]:
             pass
     except ConfigError as error:
         yield str(error).removeprefix(_CANNOT_START)
+        return
     except OSError:
-        pass  # it can't be read; `run_id_of` says why
+        return  # it can't be read; `run_id_of` says why
+    if _is_held(output):
+        yield f"the run in {output} is being restarted by another process. Wait for its end, or end it, and resume then"
 
 
 @contextmanager

@@ -15,13 +15,13 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import IO
 
 from fsm.errors import ConfigError, EvenstepError
-from runtime.control.failures import RunFailed
+from runtime.control.failures import InterruptedAtStart, RunFailed
 from runtime.control.messages import CLOSING_SHARE, HEARING_SHARE, ClientRuns, ControllerRuns, Listener, Notice, Outcome
 from runtime.launch.driving import Heard, newest_of, outcome_without_controller
 from runtime.launch.processes import Process, descendants, end_all, process_of, process_tree
@@ -105,18 +105,17 @@ def attempt(task: Assignment, listener: Listener) -> AttemptEnd:
     """Make one attempt. No process and no file of Ray is left, whatever they do.
 
     A first interrupt, or listener's KeyboardInterrupt, has the run save and end; a second one ends it at once, and a
-    third one kills it.
+    third one kills it. An attempt that was interrupted at any time is not made again.
     """
-    with (
-        counted_interrupts() as interrupts,
-        _started(task, listener) as running,
-        on_sigusr1(lambda: _dump_trace(running)),
-    ):
-        try:
-            _until_its_end(running, interrupts)
-        except InfraLost as lost:
-            return _end_of_lost(running, lost)
-        return _end_of(running)
+    lost: InfraLost | None = None
+    with counted_interrupts() as interrupts:
+        with _started(task, listener) as running, on_sigusr1(lambda: _dump_trace(running)):
+            try:
+                _until_its_end(running, interrupts)
+            except InfraLost as error:
+                lost = error
+        running.heard.interrupted |= bool(interrupts)  # also by one that came while it was torn down
+        return _end_of(running) if lost is None else _end_of_lost(running, lost)
 
 
 def _until_its_end(running: _Attempt, interrupts: list[int]) -> None:
@@ -305,12 +304,18 @@ def _save_and_end(running: _Attempt, why: str) -> None:
 
 def _end_of(running: _Attempt) -> AttemptEnd:
     """As the client has told it."""
-    lost = None if running.heard.interrupted else running.lost
+    interrupted = running.heard.interrupted
     match running.end:
+        case Outcome() as outcome if interrupted and outcome.infra:
+            lost = outcome.lost if outcome.error is None else (outcome.error, *outcome.lost)
+            return AttemptEnd(replace(outcome, status="interrupted", error=None, lost=lost, infra=False), None, None)
         case Outcome() as outcome:
-            return AttemptEnd(outcome, None, lost or (outcome.error if outcome.infra else None))
+            infra = running.lost or (outcome.error if outcome.infra else None)
+            return AttemptEnd(outcome, None, None if interrupted else infra)
+        case NotBegun(error) if interrupted and _infra_of(error):
+            return AttemptEnd(None, InterruptedAtStart(), None)
         case NotBegun(error):
-            return AttemptEnd(None, error, lost or _infra_of(error))
+            return AttemptEnd(None, error, None if interrupted else running.lost or _infra_of(error))
         case Defect(traceback):
             raise RuntimeError(f"the run's Ray client failed:\n{traceback}")
         case _:

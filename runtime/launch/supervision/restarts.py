@@ -4,6 +4,7 @@ Only infrastructure's faults are worth another attempt: a process that died or i
 the configuration, a rule, users' code or evenstep itself is to blame for would come again.
 """
 
+import json
 import os
 import sys
 import time
@@ -13,12 +14,14 @@ from pathlib import Path
 
 from fsm.errors import ConfigError, EvenstepError
 from runtime.checkpoints.checkpoint import CHECKPOINTS, list_checkpoints, step_of
+from runtime.checkpoints.origin import has_another_template
 from runtime.checkpoints.resume import ResumeRefused, ResumeRequest, find_resume_point
 from runtime.control.failures import InterruptedAtStart, RunFailed
 from runtime.control.messages import Listener, Message, Notice, Outcome, Start, StepDone, ValidationDone
 from runtime.launch.signals import set_up_in_time
 from runtime.launch.supervision.attempt import AttemptEnd, attempt
 from runtime.launch.supervision.ray_client import Assignment
+from runtime.metrics.writers import METRICS_FILE
 from runtime.output.card import of_whole_run
 from runtime.output.directory import hold
 from runtime.settings import Settings
@@ -48,6 +51,8 @@ class _History:
     """The first accuracy of each set."""
     outcomes: list[Outcome] = field(default_factory=list)
     """Of earlier attempts."""
+    metrics_before: int = 0
+    """Bytes of metrics.jsonl when the run was started."""
     held: int | None = None
     """The lock of the directory, so that `status` and `explain` know of this process between two attempts."""
 
@@ -68,6 +73,18 @@ class _History:
             case ValidationDone(_, name, accuracy):
                 self.before.setdefault(name, accuracy)
         self.listener(message)
+
+    def count_written_steps(self) -> None:
+        """Steps that closed just before a process died, whose messages are lost, are in metrics.jsonl."""
+        try:
+            with (self.output / METRICS_FILE).open("rb") as file:
+                file.seek(self.metrics_before)
+                written = [json.loads(line) for line in file if line.endswith(b"\n")]
+        except (OSError, ValueError):
+            return  # a damaged file: what was heard is known
+        steps = max((record["step"] + 1 for record in written if record.get("kind") == "step"), default=0)
+        if steps > self.steps:
+            self.steps, self.in_vain = steps, 0
 
     def outcome(self, last: Outcome) -> Outcome:
         """Of all attempts, which are one run: the first accuracy, the sums, the last end."""
@@ -108,6 +125,8 @@ def run_until_it_ends(
     others = {path.name for path in list_checkpoints(output / CHECKPOINTS)}
     closed = 0 if start.resume is None else start.resume.control["state"]["trainer"][1]
     history = _History(listener, output, closed)
+    if (output / METRICS_FILE).is_file():
+        history.metrics_before = (output / METRICS_FILE).stat().st_size
     try:
         history.hold()
         outcome = _attempts(settings, history, start, others, request, began_s, attempting)
@@ -132,12 +151,13 @@ def _attempts(
         end = attempting(
             Assignment(settings, output, start, began_s, len(history.restarts), list(sys.argv)), history.hear
         )
-        refusal = _no_restart(settings, history, end)
-        if end.infra is None or refusal is not None:
-            return _told(history, end, refusal)
-        if end.outcome is not None:
-            history.outcomes.append(end.outcome)
         try:
+            history.count_written_steps()
+            refusal = _no_restart(settings, history, end, first)
+            if end.infra is None or refusal is not None:
+                return _told(history, end, refusal)
+            if end.outcome is not None:
+                history.outcomes.append(end.outcome)
             start, skipped = _next_start(settings, output, first, others, request)
             _tell_restart(settings, history, end.infra, start, skipped)
             time.sleep(history.in_vain * WAIT_S)
@@ -146,13 +166,18 @@ def _attempts(
         history.in_vain += 1
 
 
-def _no_restart(settings: Settings, history: _History, end: AttemptEnd) -> str | None:
+def _no_restart(settings: Settings, history: _History, end: AttemptEnd, first: Start) -> str | None:
     """Why an attempt that infrastructure ended is the last."""
     most, done = settings.cluster.max_run_restarts, len(history.restarts)
     if done >= most:
         return f"the run was restarted {counted(done, 'time')}, and cluster.max_run_restarts is {most}" if most else ""
     if history.in_vain >= IN_VAIN:
         return f"the last {IN_VAIN} restarts trained no new step, so the fault is not a passing one"
+    if end.infra is not None and has_another_template(settings.data, first.origin):
+        return (
+            f"{settings.data.chat_template} has changed since the run began, so it is not restarted: put the old "
+            "template back and continue with --resume"
+        )
     return None
 
 

@@ -1,10 +1,13 @@
 """What ends an attempt, with a client of ours in place of Ray's. `tests/chaos` has the same on Ray."""
 
+import os
+import signal
 import time
 from pathlib import Path
 
 import pytest
 
+from runtime.control.failures import InterruptedAtStart
 from runtime.control.messages import Message, Notice, Start
 from runtime.launch.supervision import attempt as module
 from runtime.launch.supervision.attempt import attempt
@@ -58,3 +61,41 @@ def test_a_driver_that_was_held_up_hears_the_end_of_the_run_before_it_misses_the
     assert heard == ["the last step", "the run is over"]
     assert end.outcome is not None
     assert (end.outcome.status, end.infra) == ("completed", None)
+
+
+DIES = """
+import json, os, signal, sys
+sys.path[:] = json.loads(sys.argv[2])
+from multiprocessing.connection import Connection
+from runtime.control.messages import ClientRuns, Outcome
+
+connection = Connection(int(sys.argv[1]))
+connection.recv()
+connection.send(ClientRuns())
+{end}
+"""
+"""A client that dies, or tells of a process that did."""
+
+
+@pytest.mark.parametrize(
+    "end", ["os.kill(os.getpid(), signal.SIGKILL)", "connection.send(Outcome('failed', 'an actor died', infra=True))"]
+)
+def test_an_interrupt_while_a_lost_attempt_is_torn_down_is_heard(
+    end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_CODE", DIES.replace("{end}", end))
+    sweep = module.sweep
+
+    def interrupted_sweep() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        sweep()
+
+    monkeypatch.setattr(module, "sweep", interrupted_sweep)
+    task = Assignment(load_settings(None, []), tmp_path, Start(60, {}, ORIGIN, None), time.monotonic(), 0, [])
+    ended = attempt(task, lambda message: None)
+    assert ended.infra is None, "it is not made again"
+    if ended.outcome is None:
+        assert isinstance(ended.error, InterruptedAtStart)
+    else:
+        assert (ended.outcome.status, ended.outcome.error) == ("interrupted", None)
+        assert ended.outcome.lost == ("an actor died",)

@@ -3,8 +3,9 @@
 The attempts are scripted; the checkpoints are real. `tests/chaos` has the same on Ray, with processes that are killed.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,12 @@ from fsm.errors import ConfigError
 from runtime.checkpoints.checkpoint import CHECKPOINTS
 from runtime.control.failures import InterruptedAtStart, RunFailed
 from runtime.control.messages import Listener, Message, Notice, Outcome, Start, StepDone, ValidationDone
+from runtime.files import sha256_of
 from runtime.launch.supervision import restarts
 from runtime.launch.supervision.attempt import AttemptEnd
 from runtime.launch.supervision.ray_client import Assignment
 from runtime.launch.supervision.restarts import run_until_it_ends
-from runtime.output.directory import write_run_id
+from runtime.output.directory import resume_problems, write_run_id
 from runtime.settings import load_settings
 from tests.runtime.checkpoints.helpers import ORIGIN, save_world, world_at
 
@@ -50,7 +52,14 @@ class Told:
             self.texts.append(message.text)
 
 
-def go(output: Path, told: Told, *attempts: Attempted, start: Start | None = None, most: int = 3) -> Outcome:
+def go(
+    output: Path,
+    told: Told,
+    *attempts: Attempted,
+    start: Start | None = None,
+    most: int = 3,
+    overrides: Sequence[str] = (),
+) -> Outcome:
     """A run whose attempts end as given; every one of them must be made."""
     left: Iterator[Attempted] = iter(attempts)
 
@@ -58,7 +67,7 @@ def go(output: Path, told: Told, *attempts: Attempted, start: Start | None = Non
         told.starts.append(task.start)
         return next(left)(listener)
 
-    settings = load_settings(None, [f"cluster.max_run_restarts={most}"])
+    settings = load_settings(None, [f"cluster.max_run_restarts={most}", *overrides])
     first = start or Start(60, {}, ORIGIN, None)
     try:
         return run_until_it_ends(settings, output, first, None, told.hear, 0.0, attempting)
@@ -232,3 +241,42 @@ def test_an_interrupt_between_two_attempts_ends_the_run(output: Path) -> None:
     outcome = go(output, Impatient(), dies(steps=range(2)))
     assert (outcome.status, outcome.error) == ("interrupted", None)
     assert len(outcome.closed) == 2
+
+
+def test_steps_whose_messages_died_with_a_process_are_counted_as_metrics_has_them(output: Path) -> None:
+    """The driver hears of steps later than the controller writes them."""
+    metrics, told = output / "metrics.jsonl", Told()
+    metrics.write_text('{"kind": "step", "step": 40}\n', encoding="utf-8")  # of an earlier run, which a resume undid
+
+    def write() -> None:
+        with metrics.open("a", encoding="utf-8") as file:
+            file.write('{"kind": "step", "step": 8}\n{"kind": "step", "st')
+
+    outcome = go(output, told, dies(steps=range(6), save=write), ends(COMPLETED))
+    assert outcome.restarts
+    assert "steps 0 to 8 are trained again" in told.texts[0]
+
+
+def test_a_run_whose_template_was_changed_meanwhile_is_not_restarted(output: Path, tmp_path: Path) -> None:
+    template = tmp_path / "own.jinja"
+    template.write_text("{{ messages[0].content }}", encoding="utf-8")
+    overrides = ["data.chat=true", f"data.chat_template={template}"]
+    origin = replace(ORIGIN, data={**ORIGIN.data, "the hash of the data.chat_template": sha256_of(template)[:16]})
+    start = Start(60, {}, origin, None)
+    assert go(output, Told(), dies(), ends(COMPLETED), start=start, overrides=overrides).status == "completed"
+    change = partial(template.write_text, "other", encoding="utf-8")
+    outcome = go(output, Told(), dies(steps=range(2), save=change), start=start, overrides=overrides)
+    assert outcome.status == "failed"
+    assert outcome.error is not None
+    assert f"{template} has changed since the run began" in outcome.error
+
+
+def test_a_directory_whose_run_is_being_restarted_is_not_resumed_by_another_process(output: Path) -> None:
+    def look(listener: Listener) -> AttemptEnd:
+        [problem] = resume_problems(output)
+        assert "is being restarted by another process" in problem
+        return AttemptEnd(COMPLETED, None, None)
+
+    assert list(resume_problems(output)) == []
+    go(output, Told(), look)
+    assert list(resume_problems(output)) == []
