@@ -81,6 +81,25 @@ def has_another_template(data: DataConfig, began_with: Origin) -> bool:
     return before is not None and _hash_of_template(data) != before
 
 
+def changed_content(saved: Json, here: Json) -> list[str]:
+    """Which contents differ, as `prompts`; [] unless hashes alone differ, which nobody can set."""
+    differing = [text.partition(" was ")[0] for text in differences(saved, here)]
+    if not all(name.startswith(_HASH) for name in differing):
+        return []
+    return [name.removeprefix(f"{_HASH} ") for name in differing]
+
+
+def changed_rows(saved: Json, here: Json) -> str | None:
+    """How rows differ whose number and settings are as they were; None if something else differs, or nothing."""
+    changed = changed_content(saved, here)
+    if not changed:
+        return None
+    same = _PROMPTS in saved and _PROMPTS in here and saved[_PROMPTS] == here[_PROMPTS]
+    known = "; prompts and answers are as they were" if same else ""
+    named = ["prompts and answers" if name == "prompts" else name for name in changed]
+    return f"the content of its {' and its '.join(named)} differs{known}"
+
+
 def refuse_changed_data(task: Task, began_with: str | None) -> None:
     """Raise TaskError if a process that loads the data during the run finds other data than the run began with.
 

@@ -21,7 +21,7 @@ from runtime.checkpoints.checkpoint import (
     load,
     newest_whole,
 )
-from runtime.checkpoints.origin import Origin, differences
+from runtime.checkpoints.origin import Origin, changed_content, changed_rows, differences
 from runtime.files import Json
 from runtime.output.directory import CONFIG, RUN, run_id_of
 
@@ -153,6 +153,12 @@ def _compare(output: Path, request: ResumeRequest, checkpoint: Checkpoint, here:
         return request.accepts_other_data
     as_it_was = f"Set this as it was, as in {output / CONFIG}"
     others = list(differences(then.model, here.model))
+    if changed := changed_content(then.model, here.model):
+        _refuse(
+            checkpoint.path,
+            f"it was written with another model: the content of its {' and its '.join(changed)} differs. Put the old "
+            f"directory back, which policy.model_name in {output / CONFIG} names, or start a new run elsewhere",
+        )
     if others:
         _refuse(
             checkpoint.path,
@@ -160,10 +166,12 @@ def _compare(output: Path, request: ResumeRequest, checkpoint: Checkpoint, here:
         )
     others = list(differences(then.data, here.data))
     if others and not request.accepts_other_data:
+        rows = changed_rows(then.data, here.data)
+        back = f"Put the old files back, which {output / CONFIG} names under data"
         _refuse(
             checkpoint.path,
-            f"it was written with other data: {_listed(others)}. {as_it_was}; or add --new-data: trained prompts stay, "
-            f"others are dropped, and the new data is read from its start",
+            f"it was written with other data: {rows or _listed(others)}. {back if rows else as_it_was}; or add "
+            "--new-data: trained prompts stay, others are dropped, and the new data is read from its start",
         )
     if not others and request.accepts_other_data:
         notices.append("--new-data: the data is the checkpoint's, so the run continues with it")

@@ -84,8 +84,6 @@ class SampledGroup:
     samples: tuple[Sample, ...]
     start_weight: int
     end_weight: int
-    opening: str | Chat | None = None
-    """What an environment asked; None if the task knows its prompts."""
 
     @property
     def own_verdicts(self) -> tuple[Rated, ...]:
@@ -227,7 +225,7 @@ class _EpisodeSampler:
             for task in opening:
                 if task.done() and not task.cancelled() and task.exception() is None:
                     await task.result().close()
-        return SampledGroup(job.prompt, job.index, samples, group.start_weight, max(end_weights), episodes[0].prompt)
+        return SampledGroup(job.prompt, job.index, samples, group.start_weight, max(end_weights))
 
     async def _open(self, index: int) -> Episode:
         return await self.open_episode(index)

@@ -35,7 +35,7 @@ from runtime.generation.rollouts import SampledGroup, gather_or_cancel
 from runtime.groups import Evaluation, HeldOutPrompt, joined
 from runtime.launch.examinee import Examinee
 from runtime.launch.model import check_stops, prepare_model, template_refusals
-from runtime.launch.preflight import set_problems, trained_sets
+from runtime.launch.preflight import Findings, set_problems, trained_sets
 from runtime.launch.prompt_lengths import long_held_out
 from runtime.models.directory import ModelDirectoryProblem, UnsupportedModel, inspect_model
 from runtime.models.loading import load_tokenizer
@@ -200,8 +200,9 @@ def _problems(
     yield from found
     if found:
         return
-    yield from _result_of(long_held_out(sets, tokenizer))
-    notices: dict[str, None] = {}
+    counted_sets = _result_of(long_held_out(sets, tokenizer))
+    yield from counted_sets.refusals
+    notices: dict[str, None] = dict.fromkeys((*counted_sets.unknown, *counted_sets.notices))
     for data in (each.data for each in sets):
         findings = check_stops(settings.model_copy(update={"data": data}), tokenizer, stops)
         yield from findings.refusals
@@ -216,13 +217,13 @@ def _problems(
             )
 
 
-def _result_of(steps: Generator[Progress, None, list[str]]) -> list[str]:
+def _result_of(steps: Generator[Progress, None, Findings]) -> Findings:
     """The result of a generator whose progress nobody sees."""
     while True:
         try:
             next(steps)
         except StopIteration as end:
-            result: list[str] = end.value
+            result: Findings = end.value
             return result
 
 

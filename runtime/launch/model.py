@@ -31,12 +31,15 @@ from runtime.training.model import check_context, decoder_layers, freeze_all_but
 
 def prepare(settings: Settings, directory: Path) -> Iterator[Prepared | Progress]:
     """Check the model and count the prompts, then prepare the model; the last element is the result."""
-    found = yield from check_model_and_prompts(settings)
+    found = yield from check_model_and_prompts(settings, directory)
     yield Prepared(found, None if found.refusals else prepare_model(settings, directory))
 
 
-def check_model_and_prompts(settings: Settings) -> Generator[Progress, None, Findings]:
-    """Whether the model can be trained, what ends and begins its texts, and which prompts are too long."""
+def check_model_and_prompts(settings: Settings, made: Path | None = None) -> Generator[Progress, None, Findings]:
+    """Whether the model can be trained, what ends and begins its texts, and which prompts are too long or unknown.
+
+    made: where the tiny model is if a run has begun with it; that goes on, whatever the tokenizer does not know.
+    """
     try:
         source = source_of(settings)
         tokenizer = tokenizer_of(source)
@@ -54,8 +57,12 @@ def check_model_and_prompts(settings: Settings) -> Generator[Progress, None, Fin
         return Findings(refusals=(str(refused),))
     finally:
         SHARED.close()
-    refusals = tuple(dict.fromkeys(refusal for found in checked for refusal in found.refusals))
-    return Findings(refusals, tuple(notice for found in checked for notice in found.notices))
+    reasons = [refusal for found in checked for refusal in found.refusals]
+    notices = [notice for found in checked for notice in found.notices]
+    has_begun = made is not None and (made / "config.json").exists()
+    is_new_tiny = settings.policy.model_name == TINY and not has_begun
+    (reasons if is_new_tiny else notices).extend(text for found in checked for text in found.unknown)
+    return Findings(tuple(dict.fromkeys(reasons)), tuple(notices))
 
 
 def template_refusals(datas: Iterable[DataConfig], tokenizer: PreTrainedTokenizerBase) -> tuple[str, ...]:

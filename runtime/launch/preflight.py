@@ -72,6 +72,8 @@ class Findings:
     refusals: tuple[str, ...] = ()
     """Why the run cannot start."""
     notices: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+    """Prompts that the tokenizer does not know in full: refused for a new tiny model, else told."""
 
 
 @dataclass(frozen=True, slots=True)

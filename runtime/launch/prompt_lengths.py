@@ -1,4 +1,4 @@
-"""Prompts of a list are counted in tokens before the run starts, so that too long ones are known.
+"""Prompts of a list are counted in tokens before the run starts, so that too long ones are known, and unknown text.
 
 Of a list with more than COUNTED_MAX prompts a sample is counted. Any other prompt that is too long is a data failure
 once its rollout starts (L7), which names its row.
@@ -7,6 +7,7 @@ once its rollout starts (L7), which names its row.
 import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from transformers import PreTrainedTokenizerBase
 
@@ -16,6 +17,7 @@ from runtime.control.messages import Progress
 from runtime.evaluation.sets import EvaluationSet
 from runtime.launch.preflight import Findings
 from runtime.models.text import NotRendered, TextCodec, make_codec, why_empty
+from runtime.models.unknown import UnknownText
 from runtime.settings import Settings
 from runtime.tasks.base import Chat, DataFailure, Task, TaskError
 from runtime.tasks.data import load_task
@@ -46,11 +48,11 @@ def count_prompts(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Gen
         if isinstance(training, EnvironmentTask):
             return _try_first_prompt(training, codec, settings)
         limit = settings.generation.max_prompt_tokens
-        long_training = yield from _too_long(training, codec, limit)
-        refusals = yield from long_held_out(settings.sets, tokenizer)
+        long_training, unknown = yield from _too_long(training, codec, limit, "training")
+        held_out = yield from long_held_out(settings.sets, tokenizer)
     except TaskError as error:
         return Findings(refusals=(str(error),))
-    notices = []
+    refusals, notices = list(held_out.refusals), [*unknown.notices, *held_out.notices]
     sampled = len(_counted(training)) < training.num_prompts and training.is_listed
     if sampled:
         notices.append(
@@ -70,17 +72,22 @@ def count_prompts(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Gen
             f"generation.max_prompt_tokens = {settings.generation.max_prompt_tokens} and will be skipped: "
             f"{_named(long_training)}"
         )
-    return Findings(tuple(refusals), tuple(notices))
+    return Findings(tuple(refusals), tuple(notices), (*unknown.unknown, *held_out.unknown))
 
 
 def long_held_out(
     sets: Sequence[EvaluationSet], tokenizer: PreTrainedTokenizerBase
-) -> Generator[Progress, None, list[str]]:
-    """Refusals of sets with too long prompts. Raises TaskError."""
-    refusals = []
+) -> Generator[Progress, None, Findings]:
+    """Refusals of sets with too long prompts, and what the tokenizer does not know of them. Raises TaskError."""
+    refusals: list[str] = []
+    notices: list[str] = []
+    unknown: list[str] = []
     for each in sets:
         task = load_task(each.data, "validation")
-        found = yield from _too_long(task, make_codec(tokenizer, each.data), each.max_prompt_tokens)
+        codec = make_codec(tokenizer, each.data)
+        found, not_known = yield from _too_long(task, codec, each.max_prompt_tokens, each.name)
+        notices += not_known.notices
+        unknown += not_known.unknown
         if found:
             refusals.append(
                 f"{len(found)} of {counted(len(_counted(task)), 'prompt')} of {each.name} are longer than "
@@ -88,14 +95,16 @@ def long_held_out(
                 f"generation.max_prompt_tokens or {each.key}.max_prompt_tokens to "
                 f"{found[0].tokens}, shorten these prompts or leave them out of the data"
             )
-    return refusals
+    return Findings(tuple(refusals), tuple(notices), tuple(unknown))
 
 
 def _try_first_prompt(task: EnvironmentTask, codec: TextCodec, settings: Settings) -> Findings:
     """An environment's prompts are drawn, so the first stands for all. Raises TaskError without a chat template."""
     prompt, limit = task.first_prompt(), settings.generation.max_prompt_tokens
     try:
-        tokens = len(codec.encode_prompt(prompt))
+        ids = codec.encode_prompt(prompt).tolist()
+        unknown = UnknownText(codec.tokenizer)
+        unknown.look(codec.prompt_text(prompt), ids, lambda: task.where(0))
     except DataFailure as error:
         raise TaskError(f"{task.where(0)}: {error}") from error
     try:
@@ -105,11 +114,11 @@ def _try_first_prompt(task: EnvironmentTask, codec: TextCodec, settings: Setting
             f"the chat template does not render a turn after an answer ({error.happened}); correct it, or name another "
             "data.chat_template"
         ) from error
-    if tokens <= limit:
-        return Findings()
+    if len(ids) <= limit:
+        return _what_is_unknown(unknown, UnknownText(codec.tokenizer), "the environment")
     return Findings(
         refusals=(
-            f"{task.where(0)} has {counted(tokens, 'token')}, and generation.max_prompt_tokens is {limit}; raise that, "
+            f"{task.where(0)} has {counted(len(ids), 'token')}, and generation.max_prompt_tokens is {limit}; raise it, "
             "and leave room in it for the turns that follow, or shorten the prompt",
         )
     )
@@ -124,28 +133,52 @@ def _passes(grpo: GrpoConfig, num_prompts: int) -> int:
     return -(-grpo.max_num_steps * grpo.num_prompts_per_step // max(num_prompts, 1))
 
 
-def _too_long(task: Task, codec: TextCodec, limit: int) -> Generator[Progress, None, list[_Long]]:
-    """Too long prompts among the counted ones, the longest first; none for a task that draws its items.
+def _too_long(
+    task: Task, codec: TextCodec, limit: int, name: str
+) -> Generator[Progress, None, tuple[list[_Long], Findings]]:
+    """Too long prompts among the counted ones, the longest first, and what the tokenizer does not know of them.
+
+    There are none for a task that draws its items. name: of the prompts, for messages.
 
     Templates of a batch are rendered, in another process, while the batch before it is encoded. Raises TaskError for
     messages that the chat template does not take, or of which it leaves nothing.
     """
     found: list[_Long] = []
+    prompts, answers = UnknownText(codec.tokenizer), UnknownText(codec.tokenizer)
     indices = _counted(task)
     batch = _begun(task, codec, indices[:_BATCH])
     done = 0
     while done < len(indices):
-        texts, openings, start = batch.texts(task), batch.openings, done
+        texts, begun, taken = batch.texts(task), batch, indices[done:]
         done += len(texts)
         batch = _begun(task, codec, indices[done : done + _BATCH])
-        rows = zip(indices[start:done], openings, codec.count_tokens(texts), strict=False)
-        for index, opening, tokens in rows:
-            if not tokens:
+        for index, opening, text, ids in zip(taken, begun.openings, texts, codec.token_ids(texts), strict=False):
+            if not ids:
                 raise TaskError(f"{task.where(index)}: {why_empty(opening)}")
-            if tokens > limit:
-                found.append(_Long(task.where(index), tokens))
+            if len(ids) > limit:
+                found.append(_Long(task.where(index), len(ids)))
+            prompts.look(text, ids, partial(task.where, index))
+        for at in answers.suspects(begun.answers[: len(texts)]):
+            answers.look_at(begun.answers[at] or "", partial(task.where, taken[at]))
         yield Progress("counting prompts", done, len(indices))
-    return sorted(found, key=lambda long: -long.tokens)
+    return sorted(found, key=lambda long: -long.tokens), _what_is_unknown(prompts, answers, name)
+
+
+def _what_is_unknown(prompts: UnknownText, answers: UnknownText, name: str) -> Findings:
+    """What the tokenizer does not know of prompts, and of the answers that they have."""
+    mend = "name another policy.model_name, or change the data"
+    notices, unknown = [], []
+    if prompts.rows:
+        has = f"{counted(prompts.rows, 'prompt')} of {name} {_have(prompts.rows)}"
+        unknown.append(f"{has} {prompts.says()}, which the model gets as one and the same token; {mend}")
+    if answers.rows:
+        has = f"{counted(answers.rows, 'answer')} of {name} {_have(answers.rows)}"
+        notices.append(f"{has} {answers.says()}, so that the model cannot write them; {mend}")
+    return Findings(notices=tuple(notices), unknown=tuple(unknown))
+
+
+def _have(rows: int) -> str:
+    return "has" if rows == 1 else "have"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +187,7 @@ class _Batch:
 
     indices: Sequence[int]
     openings: Sequence[str | Chat]
+    answers: Sequence[str | None]
     rendered: Callable[[], list[str]]
 
     def texts(self, task: Task) -> list[str]:
@@ -167,6 +201,7 @@ class _Batch:
 def _begun(task: Task, codec: TextCodec, indices: Sequence[int]) -> _Batch:
     """Raises TaskError for a row that cannot be read, or has messages if there is no chat template."""
     openings: list[str | Chat] = []
+    answers: list[str | None] = []
     for index in indices:
         try:
             opening = task.opening(index)
@@ -174,7 +209,8 @@ def _begun(task: Task, codec: TextCodec, indices: Sequence[int]) -> _Batch:
             raise TaskError(f"{task.where(index)}: {error}") from error
         assert opening is not None, "an environment draws its prompts"
         openings.append(opening)
-    return _Batch(indices, openings, codec.begin_texts(openings))
+        answers.append(task.reference(index))
+    return _Batch(indices, openings, answers, codec.begin_texts(openings))
 
 
 def _counted(task: Task) -> Sequence[int]:

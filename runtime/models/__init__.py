@@ -7,6 +7,7 @@
     render_process  the program of the process that renders chat templates
     renderer        chat templates rendered there, with a deadline and a memory limit
     text            from a task's texts to tokens and back
+    unknown         texts of which a tokenizer does not know all
     tiny            the small transformer of the default run, and its supervised warm-up
     smollm2         SmolLM2-135M-Instruct, converted from a package
     final           the trained policy as a model directory

@@ -107,9 +107,13 @@ class TextCodec:
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """How many token ids each text has, in one batch. Raises DataFailure for one that is no valid text."""
+        return [len(ids) for ids in self.token_ids(texts)]
+
+    def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """The token ids of each text, in one batch. Raises DataFailure for one that is no valid text."""
         for text in texts:
             _check_text(text)
-        return [len(ids) for ids in self.tokenizer(list(texts), add_special_tokens=False)["input_ids"]]
+        return list(self.tokenizer(list(texts), add_special_tokens=False)["input_ids"])
 
     def encode_turn(
         self, turn: str | Sequence[Mapping[str, Any]], ended_with: int | None = None, *, in_chat: bool | None = None
@@ -152,6 +156,10 @@ class TextCodec:
     def decode(self, token_ids: npt.NDArray[np.int32]) -> str:
         """The text of tokens, without special ones."""
         return str(self.tokenizer.decode(token_ids.tolist(), skip_special_tokens=True))
+
+    def decode_whole(self, token_ids: npt.NDArray[np.int32]) -> str:
+        """The text of tokens, with special ones."""
+        return str(self.tokenizer.decode(token_ids.tolist(), skip_special_tokens=False))
 
     def _encode(self, text: str) -> npt.NDArray[np.int32]:
         _check_text(text)

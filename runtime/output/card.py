@@ -4,6 +4,7 @@ Everything that a user typed is shown as text: inside YAML, or inside code spans
 """
 
 import json
+import re
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -64,6 +65,7 @@ def card_of(output: Path, settings: Settings, step: int) -> str:
         "evenstep": version("evenstep"),
         "run": run.get("run"),
         "command": run.get("command"),
+        "continued": _times_continued(output / METRICS_FILE) or None,
         "base_model": settings.policy.model_name,
         "seed": settings.seed,
         "steps": step,
@@ -116,6 +118,7 @@ def _body(settings: Settings, made: Mapping[str, Any], measured: Mapping[str, _A
         },
         "seed": settings.seed,
         "command": made["command"],
+        "resumed or restarted": made["continued"] and counted(made["continued"], "time"),
         "made by": f"evenstep {made['evenstep']}",
     }
     table = "\n".join(f"| {name} | {_code(str(value))} |" for name, value in rows.items() if value is not None)
@@ -176,6 +179,19 @@ def _accuracies(metrics: Path, step: int) -> dict[str, _Accuracy]:
         measured: Json = next((record for record in reversed(records) if record["step"] == step), {})
         found[name] = _Accuracy(before, measured.get("accuracy"), measured.get("rollouts"))
     return found
+
+
+_INCARNATION = re.compile(r'"incarnation": ?(\d+)')
+
+
+def _times_continued(metrics: Path) -> int:
+    """How often the run was resumed or restarted, from metrics.jsonl. Older lines are of one process."""
+    try:
+        with metrics.open(encoding="utf-8", errors="replace") as lines:
+            found = (_INCARNATION.search(line) for line in lines)
+            return max(0, len({match and match[1] for match in found}) - 1)
+    except OSError:
+        return 0
 
 
 def _parsed(line: str) -> Json | None:

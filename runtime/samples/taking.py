@@ -12,8 +12,7 @@ from runtime.generation.rollouts import Sample, SampledGroup
 from runtime.groups import RolloutGroup
 from runtime.models.text import TextCodec
 from runtime.samples.config import SamplesConfig, cut_middle
-from runtime.tasks.base import Chat, Task, Verdict
-from runtime.tasks.rows.item import text_of
+from runtime.tasks.base import Task, Verdict
 from runtime.training.batching import advantages_of, in_the_loss
 from runtime.training.config import LossConfig
 
@@ -72,14 +71,10 @@ class SampleTaker:
         )
 
     def _asked(self, sampled: SampledGroup) -> str:
-        """The prompt as text. An environment's task has only names for its items."""
-        match sampled.opening:
-            case None:
-                return self.task.prompt(sampled.index)
-            case Chat(messages):
-                return text_of(messages)
-            case asked:
-                return asked
+        """The prompt as the model got it, with templates and special tokens."""
+        begins = (sample.token_ids[: sample.ends[0]] for sample in sampled.samples)
+        prompt = next((ids for ids in begins if len(ids)), None)
+        return self.task.prompt(sampled.index) if prompt is None else self.codec.decode_whole(prompt)
 
     def _siblings(self, sampled: SampledGroup, verdicts: Sequence[Verdict]) -> list[int]:
         """All; or the first of highest reward, the last of lowest, and the first that was cut off."""

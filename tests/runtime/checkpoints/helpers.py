@@ -14,7 +14,8 @@ from runtime.files import sha256_of
 from specs.scenarios.world import World
 from tests.runtime.bookkeeping import config_of, group_of, prompts_with_data, random_moves, world_of
 
-ORIGIN = Origin("0123456789abcdef", {"data.seed": 0, "data.task.options": {"a": [1]}}, {"policy.model_name": "tiny"})
+_DATA = {"data.seed": 0, "data.task.options": {"a": [1]}, "the hash of the prompts": "54f0142466811864"}
+ORIGIN = Origin("0123456789abcdef", _DATA, {"policy.model_name": "tiny"})
 SEED_OF_STEP = {0: 3, 1: 4, 2: 5}
 
 

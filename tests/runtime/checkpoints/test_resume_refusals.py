@@ -14,7 +14,7 @@ from fsm.core import Core
 from fsm.errors import ConfigError
 from fsm.events import Begin
 from fsm.snapshot import restore
-from runtime.checkpoints.origin import differences, origin_of
+from runtime.checkpoints.origin import changed_rows, differences, origin_of
 from runtime.checkpoints.resume import NEWEST, ResumePoint, ResumeRequest, find_resume_point
 from runtime.cli.app import app
 from runtime.launch.preflight import output_problems
@@ -204,6 +204,21 @@ def test_other_data_is_refused_with_both_values_and_the_way_to_accept_it(output:
     why = refused(output, here=OTHER_DATA)
     assert "it was written with other data: data.seed was 0, is 7" in why
     assert "add --new-data" in why
+
+
+def test_changed_content_is_named_with_what_to_put_back_and_no_hash(output: Path, tmp_path: Path) -> None:
+    own = "data.task.verifier=my_verifiers:graded"
+    before, after = rows(tmp_path, ASKS, own), rows(tmp_path, {**ASKS, "level": 2}, own)
+    assert changed_rows(before, after) == (
+        "the content of its messages, tools and columns differs; prompts and answers are as they were"
+    )
+    assert changed_rows(before, {**after, "data.seed": 7}) is None
+    prompts = "the hash of the prompts"
+    why = refused(output, here=replace(ORIGIN, data={**ORIGIN.data, prompts: "fedc" * 4}))
+    assert "other data: the content of its prompts and answers differs. Put the old files back, which" in why
+    assert "config.yaml names under data; or add --new-data" in why
+    assert "fedc" not in why
+    assert "hash" not in why
 
 
 def test_other_data_that_was_asked_for_drops_what_is_not_trained(output: Path) -> None:

@@ -234,7 +234,6 @@ def test_a_prompt_of_messages_and_answers_of_messages_go_through_the_chat_templa
 
     codec = TextCodec(chatty)
     group = asyncio.run(sampled(model, Chatty, codec))
-    assert group.opening == Chat(({"role": "user", "content": "hi"},))
     for sample in group.samples:
         said = codec.decode(sample.token_ids[~sample.loss_mask])
         assert said == ("Uhi/aT42/a" if len(sample.turns) == 2 else "Uhi/a")

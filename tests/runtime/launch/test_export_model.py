@@ -98,6 +98,19 @@ def test_the_model_has_the_chat_template_that_the_run_was_trained_with(run: dict
     assert tokenizer.apply_chat_template([{"role": "user", "content": "hi"}], tokenize=False) == "hi?"
 
 
+def test_the_card_says_how_often_the_run_was_continued(run: dict[str, Any], tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    shutil.copytree(run["output"], output)
+    lines = [
+        {"kind": "step", "step": step, "incarnation": process} for step, process in ((0, 0), (0, 1), (1, 3), (2, 3))
+    ]
+    (output / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert export(output, "--step", 1, "-o", tmp_path / "model").exit_code == 0
+    card = ModelCard.load(tmp_path / "model" / "README.md")
+    assert card.data.to_dict()["evenstep"]["continued"] == 2
+    assert "| resumed or restarted | `2 times` |" in card.text
+
+
 def test_the_card_says_how_the_model_was_made(run: dict[str, Any], tmp_path: Path) -> None:
     assert export(run["output"], "--step", 1, "-o", tmp_path / "model").exit_code == 0
     card = ModelCard.load(tmp_path / "model" / "README.md")
@@ -120,6 +133,7 @@ def test_the_card_says_how_the_model_was_made(run: dict[str, Any], tmp_path: Pat
     assert "0.250 before, 0.500 after (40 completions)" in card.text
     assert "| held-out accuracy of hard | `0.000 before, not measured after` |" in card.text
     assert "| command | `` evenstep train `a\\|b`.yaml `` |" in card.text
+    assert "| resumed or restarted |" not in card.text
     configuration = card.text.split("```yaml\n")[1].split("```")[0]
     assert yaml.safe_load(configuration)["policy"]["model_name"] == str(run["source"])
 

@@ -1,15 +1,22 @@
 """Prompts that are longer than allowed are refused at the start, where they are there from the start."""
 
 import json
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from transformers import PreTrainedTokenizerFast
 
 from runtime.control.messages import Progress
 from runtime.launch import prompt_lengths
+from runtime.launch.model import check_model_and_prompts
 from runtime.launch.preflight import Findings
 from runtime.launch.prompt_lengths import count_prompts
 from runtime.models.tiny import character_tokenizer
+from runtime.models.unknown import UnknownText
 from runtime.settings import load_settings
 
 NOTHING = Findings()
@@ -22,7 +29,10 @@ JSONL = [
 
 
 def counted(*overrides: str) -> Findings:
-    counting = count_prompts(load_settings(None, overrides), character_tokenizer())
+    return whole(count_prompts(load_settings(None, overrides), character_tokenizer()))
+
+
+def whole(counting: Generator[Progress, None, Findings]) -> Findings:
     while True:
         try:
             next(counting)
@@ -139,3 +149,40 @@ def test_a_prompt_of_which_the_template_leaves_nothing_is_told_with_its_line(tmp
     template = ["data.chat=true", f"data.chat_template={tmp_path / 'lenient.jinja'}"]
     [refusal] = counted(*JSONL, f"data.task.path={path}", *template).refusals
     assert refusal.startswith(f"{path}:2: its prompt has 0 tokens: [{{'role': 'human', 'content': 'hi'}}] is rendered")
+
+
+def test_characters_that_the_tokenizer_lacks_are_told_with_the_first_line_and_refused_for_a_tiny_model(
+    tmp_path: Path,
+) -> None:
+    """A name of the unknown token in the text is no such character."""
+    path = tmp_path / "odd.jsonl"
+    rows = [("<unk>", "<unk>"), ("süß", "SÜSS"), ("plain", "plain"), ("groß", "Ü")]
+    path.write_text("".join(json.dumps({"prompt": ask, "answer": say}) + "\n" for ask, say in rows), encoding="utf-8")
+    found = counted(*JSONL, f"data.task.path={path}")
+    [prompts] = found.unknown
+    assert prompts.startswith(
+        "2 prompts of training have characters that the model's tokenizer does not know: 'ü', 'ß' "
+        f"(first in {path}:2), "
+    )
+    [answers] = found.notices
+    assert answers.startswith("2 answers of training have characters ")
+    assert f"'Ü' (first in {path}:2)" in answers
+    assert found.refusals == ()
+    settings = load_settings(None, [*JSONL, f"data.task.path={path}"])
+    assert whole(check_model_and_prompts(settings)).refusals == (prompts,)
+    (tmp_path / "config.json").write_text("{}")
+    begun = whole(check_model_and_prompts(settings, tmp_path))
+    assert begun.refusals == ()
+    assert prompts in begun.notices
+
+
+def test_a_tokenizer_of_words_lacks_words() -> None:
+    words = Tokenizer(WordLevel({"<unk>": 0, "known": 1, "end": 2}, unk_token="<unk>"))
+    words.pre_tokenizer = Whitespace()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>")
+    unknown = UnknownText(tokenizer)
+    texts = ["known end", None, "known other end"]
+    for number in unknown.suspects(texts):
+        unknown.look_at(texts[number] or "", f"line {number}".__str__)
+    assert unknown.rows == 1
+    assert unknown.says() == "text that the model's tokenizer does not know: 'other' (first in line 2)"

@@ -36,7 +36,7 @@ def test_all_rollouts_of_a_run_on_request_are_what_the_verifier_and_the_trainer_
         (turn,) = line["turns"]
         verdict = task.verify(line["item"], Completion((turn["text"],), line["tokens"], "stop"), 0)
         assert (line["reward"], line["correct"]) == (verdict.reward, verdict.correct)
-        assert line["prompt_text"] == task.prompt(line["item"])
+        assert line["prompt_text"] == settings.data.prompt_template.replace("{prompt}", task.prompt(line["item"]))
         assert (line["finish_reason"] == "length") <= (line["tokens"] == 3)
     for siblings in groups.values():
         assert [line["sibling"] for line in siblings] == list(range(8))

@@ -16,7 +16,7 @@ from runtime.models.tiny import character_tokenizer
 from runtime.samples.config import SamplesConfig
 from runtime.samples.taking import SampleTaker
 from runtime.settings import load_settings
-from runtime.tasks.base import Chat, Verdict
+from runtime.tasks.base import Verdict
 from runtime.tasks.data import load_task
 from runtime.tasks.rewards import EXACT
 from runtime.training.batching import training_sequences
@@ -45,14 +45,13 @@ def taken(
     verdicts: list[Verdict],
     prompt: int = 8,
     index: int = 3,
-    opening: str | Chat | None = None,
 ) -> tuple[Json, ...]:
     rollouts = tuple(
         Rollout(sample.token_ids, sample.loss_mask, sample.logprobs, verdict.reward, sample.finished)
         for sample, verdict in zip(samples, verdicts, strict=True)
     )
     group = RolloutGroup(prompt, rollouts, start_weight=4, end_weight=5)
-    return taker.take(SampledGroup(prompt, index, tuple(samples), 4, 5, opening), group, verdicts)
+    return taker.take(SampledGroup(prompt, index, tuple(samples), 4, 5), group, verdicts)
 
 
 def rated(*rewards: float) -> list[Verdict]:
@@ -93,7 +92,7 @@ def test_a_sample_says_what_was_asked_said_and_given() -> None:
         {"role": "policy", "text": "cab"},
     ]
     task = load_task(load_settings(None).data, "training")
-    assert (line["prompt_text"], line["where"]) == (task.prompt(3), task.where(3))
+    assert (line["prompt_text"], line["where"]) == ("abc>", task.where(3))
     assert (line["prompt"], line["item"], line["tokens"]) == (16, 3, 6)
     assert (line["reward"], line["parts"], line["correct"]) == (1.5, {"exact": 1.0, "short": 0.5}, True)
     assert (line["start_weight"], line["end_weight"]) == (4, 5)
@@ -111,21 +110,12 @@ def test_a_sample_has_the_weights_of_its_parts(tmp_path: Path, weight: float, we
     assert taken(weighted, [sample_of("a"), sample_of("b")], rated(0, 1))[0]["weights"] == weights
 
 
-@pytest.mark.parametrize(
-    ("opening", "shown"),
-    [
-        ("t5526?", "t5526?"),
-        (Chat(({"role": "user", "content": "hi"},)), "hi"),
-        (
-            Chat(({"role": "system", "content": "be brief"}, {"role": "user", "content": [{"text": "hi"}]})),
-            'system: be brief\n\nuser: [{"text": "hi"}]',
-        ),
-        (Chat(({"content": "who"},)), "None: who"),
-    ],
-)
-def test_what_an_environment_asked_is_the_prompt_and_not_the_name_of_its_item(opening: str | Chat, shown: str) -> None:
-    line = taken(taker(per_step=1), [sample_of("ab"), sample_of("x")], rated(1, 0), opening=opening)[0]
-    assert line["prompt_text"] == shown
+def test_the_prompt_is_shown_as_the_model_got_it_with_special_tokens() -> None:
+    ids = np.array([*CODEC.encode_turn("user: abc"), CODEC.tokenizer.eos_token_id, *CODEC.encode_turn("x")], np.int32)
+    none = np.zeros(len(ids), dtype=np.float32)
+    sample = Sample(ids, none > 0, none, True, ("x",), (len(ids) - 1, len(ids)))
+    line = taken(taker(per_step=1), [sample, sample], rated(1, 0))[0]
+    assert line["prompt_text"] == "user: abc<end>"
 
 
 def test_a_conversation_that_ends_with_the_environment_keeps_its_last_words() -> None:
