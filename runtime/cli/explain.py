@@ -3,6 +3,8 @@
 import dataclasses
 import datetime
 import json
+import math
+import re
 import tempfile
 import time
 from contextlib import ExitStack
@@ -25,6 +27,10 @@ from runtime.trace.records import printable_json
 from runtime.trace.show import printable_lines
 from specs.checker.closing import outlook
 
+_SEQ = re.compile("[0-9]{1,18}")
+"""A record's number."""
+_SHOWN = 80
+"""Characters of a wrong --at that are shown."""
 PIPED_WIDTH = 200
 """Columns of the table if the output is no terminal. Lines of text are never wrapped there."""
 _NAMESPACE = ClusterConfig().namespace
@@ -93,14 +99,14 @@ def _trace(file: Path | None, run: str | None, address: str, namespace: str, ope
 def _explain(trace: TraceFile, at: str | None) -> Explanation:
     if at is None:
         return explain_now(trace, outlook)
-    if at.isdigit():
+    if _SEQ.fullmatch(at):
         return explain(trace, outlook, seq=int(at))
     return explain(trace, outlook, unix_s=_time(at, trace.started_unix_s))
 
 
 def _at(at: str | None, newest: TraceFile, given: Path | None) -> TraceFile:
     """The trace that has a time, of all those in a run's directory; else the newest."""
-    if at is None or at.isdigit() or at.startswith("+") or given is None or not given.is_dir():
+    if at is None or _SEQ.fullmatch(at) or at.startswith("+") or given is None or not given.is_dir():
         return newest
     for path in (newest.path, *reversed(older_traces(newest.path))):
         trace = newest if path == newest.path else open_trace(path)
@@ -117,15 +123,17 @@ def _time(at: str, started_unix_s: float) -> float:
     """A wall time in seconds. A time without a date is the first such time after the trace was opened."""
     try:
         if at.startswith("+"):
-            return started_unix_s + float(at[1:])
+            if not math.isfinite(seconds := float(at[1:])):
+                raise ValueError("no finite number of seconds")
+            return started_unix_s + seconds
         if "T" in at or "-" in at:
             return datetime.datetime.fromisoformat(at).timestamp()
         opened = datetime.datetime.fromtimestamp(started_unix_s)
         moment = datetime.datetime.combine(opened.date(), datetime.time.fromisoformat(at))
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise WrongUse(
-            f"--at {at!r} is no moment ({error}); allowed: a record's number, +SECONDS, 14:03:20, or "
-            f"2026-01-31T14:03:20"
+            f"--at {at[:_SHOWN]!r} is no moment ({error!s:.{_SHOWN}}); allowed: a record's number, +SECONDS, 14:03:20, "
+            "or 2026-01-31T14:03:20"
         ) from None
     if moment < opened.replace(microsecond=0):
         moment += datetime.timedelta(days=1)

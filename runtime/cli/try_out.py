@@ -27,7 +27,9 @@ def try_command(
         list[str] | None,
         typer.Option("--set", help="Set one key, such as data.shuffle=true. Repeatable.", metavar="KEY=VALUE"),
     ] = None,
-    prompts: Annotated[int, typer.Option("--prompts", "-n", min=1, help="How many prompts to show.", metavar="N")] = 3,
+    prompts: Annotated[
+        int, typer.Option("--prompts", "-n", min=1, max=10**9, help="How many prompts to show.", metavar="N")
+    ] = 3,
 ) -> None:
     """Look at a run's first prompts and rewards in seconds, without Ray and without sampling.
 

@@ -31,7 +31,12 @@ def samples_command(
     number: Annotated[
         int | None,
         typer.Option(
-            "--count", "-n", min=1, help=f"How many. Without it: {_FEW}, or all with --step or --prompt.", metavar="N"
+            "--count",
+            "-n",
+            min=1,
+            max=10**9,
+            help=f"How many. Without it: {_FEW}, or all with --step or --prompt.",
+            metavar="N",
         ),
     ] = None,
     step: Annotated[int | None, typer.Option("--step", help="Only of this step; the first is 0.", metavar="K")] = None,

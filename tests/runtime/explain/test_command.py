@@ -65,7 +65,7 @@ def test_a_moment_may_be_given_as_a_number_or_as_seconds_or_as_a_time(deadlocked
     assert json.loads(told(str(deadlocked), "--at", "3", "--json")[1])["seq"] == 3
 
 
-@pytest.mark.parametrize("at", ["yesterday", "+soon", "25:00:00"])
+@pytest.mark.parametrize("at", ["yesterday", "+soon", "25:00:00", "²", "9" * 5000, "+inf", "+nan"])
 def test_what_is_no_moment_is_refused_with_what_is_allowed(deadlocked: Path, at: str) -> None:
     code, output = told(str(deadlocked), "--at", at)
     assert code == 2
