@@ -287,7 +287,8 @@ def _apply_override(document: dict[str, Any], override: str) -> None:
     try:
         value = load_yaml(text)
     except yaml.YAMLError as error:
-        raise ConfigError(f"--set {override}: the value is not YAML: {error}") from None
+        told = f"--set {override}: the value is not YAML: {error}; quote it, as in --set '{dotted}=\"…\"'"
+        raise ConfigError(told) from None
     block = document
     defaults: Any = _DEFAULTS
     for depth, key in enumerate(keys[:-1], start=1):

@@ -106,7 +106,9 @@ def _summed_up(tried: "list[TriedPrompt]") -> Iterator[str]:
     unrated = [rated for rated in answers if isinstance(rated, str)]
     right = sum(isinstance(rated, Verdict) and rated.correct for rated in answers)
     if answers:
-        of_all = f"{right} of {counted(len(answers), 'answer')} of the data"
+        shown = any(said.what == "the demonstration" for prompt in tried for said in prompt.completions)
+        what = counted(len(answers), "demonstration" if shown else "answer")
+        of_all = f"{right} of {what}{' of the environment' if shown else ' of the data'}"
         yield f"{of_all} {'is' if len(answers) == 1 else 'are'} rated right"
     if unrated:
         have = "has" if len(unrated) == 1 else "have"

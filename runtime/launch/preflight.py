@@ -35,6 +35,7 @@ from runtime.metrics.writers import METRICS_FILE, SAMPLES_FILE
 from runtime.models.directory import SMOLLM2 as SMOLLM2_SIZE
 from runtime.models.directory import TINY as TINY_SIZE
 from runtime.models.directory import ModelDirectoryProblem, ModelSize, has_chat_template, inspect_model
+from runtime.models.template_syntax import syntax_problem
 from runtime.output.directory import CONFIG, MODEL, RUN, resume_problems, start_problems
 from runtime.settings import (
     SMOLLM2,
@@ -45,7 +46,7 @@ from runtime.settings import (
 )
 from runtime.tasks.base import DataFailure, JudgedTask, TaskError
 from runtime.tasks.config import CustomTaskConfig, DataConfig, RowsTaskConfig
-from runtime.tasks.data import judged, load_task
+from runtime.tasks.data import judged, load_task, read_chat_template
 from runtime.tasks.environments.task import try_environment
 from runtime.tasks.files import say_split
 from runtime.tasks.overlap import FileTaskConfig, is_held_out_apart, trained_on
@@ -149,6 +150,7 @@ def data_problems(data: DataConfig, size: PoolSize = _ALONE, tell: Tell = lambda
 
 def template_problems(settings: Settings) -> Iterator[str]:
     """`data.chat` without a chat template. Messages without `data.chat` are looked at where prompts are counted."""
+    yield from _template_syntax(settings.data)
     name = settings.policy.model_name
     if not settings.data.chat or settings.data.chat_template is not None or name == SMOLLM2:
         return
@@ -162,6 +164,16 @@ def template_problems(settings: Settings) -> Iterator[str]:
             f"data.chat is true, and the model {name!r} (policy.model_name) has no chat template; use an "
             "instruction-tuned model, name a Jinja file in data.chat_template, or set data.chat to false"
         )
+
+
+def _template_syntax(data: DataConfig) -> Iterator[str]:
+    try:
+        template = read_chat_template(data)
+    except TaskError:  # told with the data
+        return
+    problem = None if template is None else syntax_problem(template)
+    if problem is not None:
+        yield f"{data.chat_template}:{problem[0]}: {problem[1]}; correct the template, or name another"
 
 
 def set_problems(sets: Sequence[EvaluationSet], size: PoolSize = _ALONE, tell: Tell = lambda text: None) -> list[str]:

@@ -12,12 +12,14 @@ from transformers import PreTrainedTokenizerBase
 from runtime.models.directory import end_tokens
 from runtime.models.render_process import RAISED, SYNTAX, Conversation, Rendering
 from runtime.models.renderer import SHARED, Renderer, TemplateFault
+from runtime.models.template_syntax import said_of_syntax
 from runtime.tasks.base import Chat, DataFailure, TaskError
 from runtime.tasks.config import DataConfig
 from runtime.tasks.data import read_chat_template
 
 _ANSWER, _QUESTION = "evenstep-answer", "evenstep-question"
 """Texts that no template contains."""
+_MEND_TEMPLATE = "correct the template, name another in data.chat_template, or raise data.chat_template_timeout_s"
 _USER, _ASSISTANT = {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}
 
 
@@ -176,7 +178,9 @@ class TextCodec:
         try:
             self._render(self._conversation([_USER]))
         except NotRendered as error:
-            return None if error.refused else str(error)
+            if error.refused or error.happened == str(error):  # no Jinja
+                return None if error.refused else str(error)
+            return f"the chat template does not render evenstep's own trial message: {error.happened}; {_MEND_TEMPLATE}"
         return None
 
     def _render(self, *asked: Conversation) -> list[str]:
@@ -217,13 +221,12 @@ class TextCodec:
             where = str(file) if line is None else f"{file}:{line}"
         happened = f"{where}: {fault.happened}"
         if fault.kind == SYNTAX:
-            told = f"{where}: is not Jinja: {fault.happened}"
+            told = f"{where}: {said_of_syntax(fault.happened)}"
             return NotRendered(told, at=at, happened=told, refused=False)
         remedy = (
             "correct the messages or data.chat_template_kwargs, or name another data.chat_template"
             if fault.kind == RAISED
-            else "correct the template or name another in data.chat_template; raise data.chat_template_timeout_s if it "
-            "needs more time"
+            else _MEND_TEMPLATE
         )
         messages = asked if isinstance(asked, str) else list(asked.messages)
         told = f"the chat template does not render the messages {messages!r:.300}: {happened}; {remedy}"

@@ -49,9 +49,9 @@ def weighted(value: str, name: str, weights: Mapping[str, float]) -> str:
 
 
 def worth(reward: float, parts: Mapping[str, float], weights: Mapping[str, float], *, correct: bool) -> str:
-    """A verdict in words, with the parts of its reward."""
-    of_parts = ", ".join(f"{name} {weighted(f'{value:.4g}', name, weights)}" for name, value in parts.items())
-    return f"reward {reward:.4g}{f' ({of_parts})' if of_parts else ''}, {'right' if correct else 'wrong'}"
+    """A verdict in words, with the parts of its reward. Adding zero leaves no negative zero."""
+    of_parts = ", ".join(f"{name} {weighted(f'{value + 0.0:.4g}', name, weights)}" for name, value in parts.items())
+    return f"reward {reward + 0.0:.4g}{f' ({of_parts})' if of_parts else ''}, {'right' if correct else 'wrong'}"
 
 
 def spoken(who: str, text: str, style: str = "") -> Iterator[Text]:

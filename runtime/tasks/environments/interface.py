@@ -35,8 +35,8 @@ class Episode(ABC):
     async def verdict(self, completion: Completion) -> Verdict:
         """Rate the rollout after its last turn. Every verdict has the same names of parts, at most 64.
 
-        Reward and parts are numbers within ±1e15, as verifiers' are (docs/tasks.md); `correct` is a bool. Anything else
-        is a data failure.
+        Reward and parts are numbers within ±1e15, as verifiers' are (docs/tasks.md); `correct` is a bool, 0 or 1.
+        Anything else is a data failure.
         """
 
     async def close(self) -> None:  # noqa: B027 - most have nothing to free

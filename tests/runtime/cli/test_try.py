@@ -148,6 +148,8 @@ def test_an_environment_is_played_with_its_demonstration_and_in_silence() -> Non
     result = CliRunner().invoke(app, ["try", "examples/calculator.yaml", "--prompts", "2"])
     assert result.exit_code == 0, result.output
     assert "if it says the demonstration: reward 1 (called 1), right" in result.stdout
+    assert "of the environment " in result.stdout
+    assert "of the data" not in result.stdout
     assert "environment │ =140556>" in result.stdout
     assert "if it says nothing: reward 0 (called 0), wrong" in result.stdout
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from runtime.checkpoints.origin import origin_of
+from runtime.launch.preflight import template_problems
 from runtime.models.text import NotRendered, TextCodec, make_codec
 from runtime.models.tiny import character_tokenizer
 from runtime.settings import load_settings
@@ -45,6 +46,37 @@ def test_a_template_that_is_no_jinja_or_not_there_is_told_by_file_and_line(tmp_p
     assert re.search(r"own.jinja:2: is not Jinja: .*endfor", refusal)
     with pytest.raises(TaskError, match=r"data.chat_template .*gone.jinja: cannot be read: .*correct the path"):
         codec(tmp_path, chat_template=str(tmp_path / "gone.jinja"))
+
+
+@pytest.mark.parametrize(
+    ("template", "says"),
+    [
+        ("\n{{ messages | shorten }}", "own.jinja:2: unknown filter 'shorten'"),
+        ("{{ 1 is shorter }}", "own.jinja:1: unknown test 'shorter'"),
+        ("{% for m in messages %}", "own.jinja:1: is not Jinja: Unexpected end of template."),
+    ],
+)
+def test_a_template_that_cannot_be_compiled_is_refused_before_anything_starts(
+    tmp_path: Path, template: str, says: str
+) -> None:
+    refusal = codec(tmp_path, template).template_refusal()
+    assert refusal is not None
+    assert says in refusal
+    settings = load_settings(None, ["data.chat=true", f"data.chat_template={tmp_path / 'own.jinja'}"])
+    [problem] = template_problems(settings)
+    assert says in problem
+    (tmp_path / "own.jinja").write_text(
+        "{% for m in messages %}{% generation %}{{ 'x' * 10 ** 12 }}{% endgeneration %}{% break %}{% endfor %}"
+    )
+    assert not list(template_problems(settings))
+
+
+def test_a_template_that_never_ends_is_said_to_fail_on_a_trial_message(tmp_path: Path) -> None:
+    endless = "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}"
+    refusal = codec(tmp_path, endless, chat_template_timeout_s=0.2).template_refusal()
+    assert refusal is not None
+    assert "does not render evenstep's own trial message: " in refusal
+    assert "did not end within data.chat_template_timeout_s" in refusal
 
 
 def test_messages_that_a_template_refuses_are_a_data_failure_of_their_prompt(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from runtime.cli.app import app
 from runtime.report.samples import samples_beside
+from runtime.samples.printed import worth
 from runtime.tasks.judges import LARGEST
 from tests.runtime.report.helpers import HOSTILE
 from tests.runtime.samples.helpers import line_of, write
@@ -151,3 +152,7 @@ def test_what_cannot_be_answered_says_what_there_is(run: Path, tmp_path: Path) -
     assert "allowed are trained, filtered" in result.output
     write(tmp_path / "empty")
     assert "has no sample yet" in samples(tmp_path / "empty").output
+
+
+def test_a_negative_zero_is_shown_as_zero() -> None:
+    assert worth(-0.0, {"short": -0.0}, {"short": 0.1}, correct=False) == "reward 0 (short 0 × 0.1), wrong"

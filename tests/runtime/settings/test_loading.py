@@ -128,3 +128,12 @@ def test_a_command_without_its_file_says_how_one_is_made(
     assert "`evenstep config` prints every key that a file may have" in result.stderr
     assert "without a file the default run starts" in result.stderr
     assert "did you mean" not in result.stderr
+
+
+def test_a_value_that_is_no_yaml_is_told_with_how_to_quote_it() -> None:
+    with pytest.raises(
+        ConfigError, match=r"(?s)not YAML: .*quote it, as in --set 'data.prompt_template=\"…\"'"
+    ) as told:
+        load_settings(None, ["data.prompt_template={prompt} >"])
+    load_settings(None, ['data.prompt_template="{prompt} >"'])
+    assert "{prompt} >" in str(told.value)
