@@ -41,7 +41,7 @@ class RunFailed(EvenstepError):
     ) -> None:
         super().__init__(says)
         self.status = status
-        """Stopped, where the watchdog ended it (W2)."""
+        """Stopped, where the watchdog ended it (W2); interrupted, where `checkpointing.max_wall_s` did."""
         self.traceback = traceback
         """For a developer; None where the error says what to do."""
         self.infra = infra

@@ -29,6 +29,7 @@ from runtime.control.messages import (
     RunPlan,
     StepDone,
 )
+from runtime.control.wall_clock import OutOfTime
 from runtime.explain.live import Standing
 from runtime.files import FileNotWritten
 from runtime.launch.processes import within
@@ -191,6 +192,8 @@ def outcome_without_controller(heard: Heard, error: Exception, checkpoint: Path 
     if heard.ending is not None:
         return replace(heard.ending, lost=(*heard.ending.lost, failure.says))
     status: Status = "stopped" if isinstance(failure.cause, LimitReached) else "failed"
+    if isinstance(failure.cause, OutOfTime):
+        status = "interrupted"
     if not heard.began and isinstance(failure.cause, ConfigError | UnsupportedModel | FileNotWritten):
         raise ConfigError(f"the run cannot start: {failure.says.removeprefix('the run cannot start: ')}")
     if not heard.began:

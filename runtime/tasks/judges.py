@@ -8,6 +8,7 @@ import numbers
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from importlib import import_module
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -248,7 +249,11 @@ def as_reward(returned: object) -> float:
         except Exception as error:
             raise NoReward(f"returned {shown(returned)}, whose item() raised {type(error).__name__}") from error
     if not isinstance(number, numbers.Real) or not -LARGEST <= number <= LARGEST:  # type: ignore[operator]  # as NaN is
-        remedy = (_ONE_AT_A_TIME,) if isinstance(returned, list | tuple) else ()
+        remedy: tuple[str, ...] = ()
+        if isinstance(returned, list | tuple):
+            remedy = (_ONE_AT_A_TIME,)
+        elif isinstance(returned, Decimal):
+            remedy = ("return float() of it",)
         raise NoReward(f"returned {shown(returned)}", *remedy)
     return float(number)
 

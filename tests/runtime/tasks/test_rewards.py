@@ -1,6 +1,7 @@
 """What a verifier may take and return, and how several of them make up a reward."""
 
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from pydantic import ValidationError
 from runtime.tasks.base import Completion, JudgedTask, NoReward, TaskError, Verdict
 from runtime.tasks.config import DataConfig
 from runtime.tasks.data import load_task
+from runtime.tasks.judges import as_reward
 
 
 def config(path: Path, **task: Any) -> DataConfig:
@@ -174,6 +176,12 @@ def test_a_verifier_of_another_library_is_known_by_its_parameters_before_it_is_c
     ) as refusal:
         task_of(tmp_path, verifier=of_users(name)).judge.open()
     assert says in str(refusal.value)
+
+
+def test_a_decimal_is_refused_with_the_call_that_makes_it_a_reward() -> None:
+    with pytest.raises(NoReward) as refusal:
+        as_reward(Decimal("0.5"))
+    assert "float()" in refusal.value.remedy
 
 
 def test_a_list_of_rewards_is_told_from_other_values_that_are_none(tmp_path: Path) -> None:

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from runtime.control.failures import InterruptedAtStart
+from runtime.control.failures import InterruptedAtStart, RunFailed
 from runtime.control.messages import Message, Notice, Start
+from runtime.control.wall_clock import OutOfTime
+from runtime.launch.driving import Heard, outcome_without_controller
 from runtime.launch.supervision import attempt as module
 from runtime.launch.supervision.attempt import attempt
 from runtime.launch.supervision.ray_client import Assignment
@@ -99,3 +101,10 @@ def test_an_interrupt_while_a_lost_attempt_is_torn_down_is_heard(
     else:
         assert (ended.outcome.status, ended.outcome.error) == ("interrupted", None)
         assert ended.outcome.lost == ("an actor died",)
+
+
+def test_a_run_that_its_time_limit_ends_before_it_has_begun_is_interrupted_and_not_stopped() -> None:
+    """As the page on training says of `checkpointing.max_wall_s`: exit code 130."""
+    with pytest.raises(RunFailed, match="max_wall_s") as ended:
+        outcome_without_controller(Heard(1.0), OutOfTime("checkpointing.max_wall_s = 55 s is nearly over"), None)
+    assert ended.value.status == "interrupted"
