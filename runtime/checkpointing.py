@@ -2,6 +2,7 @@
 
 from pydantic import Field
 
+from fsm.config.plain import LONGEST_S
 from fsm.config.strict import Strict
 
 
@@ -30,6 +31,7 @@ class CheckpointingConfig(Strict):
     max_wall_s: float | None = Field(
         default=None,
         gt=0,
+        le=LONGEST_S,
         description="Seconds from the start of the command within which the run ends by itself, saved and ready to be "
         "resumed: the time limit of a job. NeMo-RL's checkpoint_must_save_by. null: no limit.",
     )

@@ -15,6 +15,7 @@ from pydantic import Field, model_validator
 
 from fsm.config.blocks import CoreLossConfig, CorePolicyConfig, RunConfig
 from fsm.config.parse import parse_config
+from fsm.config.plain import Deadline
 from fsm.config.strict import LONGEST_CHARACTERS, Strict, load_yaml
 from fsm.errors import ConfigError
 from runtime.checkpointing import CheckpointingConfig
@@ -114,9 +115,8 @@ class ClusterConfig(WorkersConfig, SupervisionConfig):
     trainer_device: Literal["cpu", "cuda"] = Field(
         default="cpu", description="The trainer's device; cuda takes one GPU a rank."
     )
-    shutdown_timeout_s: float = Field(
+    shutdown_timeout_s: Deadline = Field(
         default=30.0,
-        gt=0,
         description="Deadline for a run that is over, stopped or interrupted to end all its processes (W3). A last "
         "checkpoint or model that is still being written is waited for, unless it makes no progress for 0.3 of the "
         "deadline. Raise it for models whose weights take long to gather.",
@@ -124,7 +124,7 @@ class ClusterConfig(WorkersConfig, SupervisionConfig):
 
 
 _SENT_AS: Any = Field(default="float32", description="Type in which floating-point weights are sent.")
-_READ_TIMEOUT = Field(default=60.0, gt=0, description="A group that takes longer to read counts as unreadable (S5).")
+_READ_TIMEOUT = Field(default=60.0, description="A group that takes longer to read counts as unreadable (S5).")
 
 
 class ObjectStoreSyncConfig(Strict):
@@ -146,11 +146,12 @@ class CollectiveSyncConfig(Strict):
     backend: Literal["gloo", "nccl"] | None = Field(
         default=None, description="null: nccl if the trainer and the generation workers have GPUs, else gloo."
     )
-    join_timeout_s: float = Field(
-        default=600.0, gt=0, description="Deadline for all workers to join; it must cover a restart with its model."
+    join_timeout_s: Deadline = Field(
+        default=600.0,
+        description="Deadline for all workers to join; it must cover a restart with its model.",
     )
-    transfer_timeout_s: float = Field(
-        default=120.0, gt=0, description="Deadline for connecting, and for each piece of 256 MiB."
+    transfer_timeout_s: Deadline = Field(
+        default=120.0, description="Deadline for connecting, and for each piece of 256 MiB."
     )
 
 
@@ -161,14 +162,14 @@ class ObjectStorePlaneConfig(Strict):
     """Groups through Ray's object store."""
 
     name: Literal["object_store"] = Field(default="object_store", description="Ray's object store.")
-    read_timeout_s: float = _READ_TIMEOUT
+    read_timeout_s: Deadline = _READ_TIMEOUT
 
 
 class TransferQueuePlaneConfig(Strict):
     """Groups through TransferQueue (an extra)."""
 
     name: Literal["transfer_queue"] = Field(default="transfer_queue", description="TransferQueue.")
-    read_timeout_s: float = _READ_TIMEOUT
+    read_timeout_s: Deadline = _READ_TIMEOUT
     num_storage_units: int = Field(
         default=1, ge=1, description="Processes that hold groups, spread over the nodes of the cluster."
     )

@@ -2,6 +2,7 @@
 
 from pydantic import Field
 
+from fsm.config.plain import LONGEST_S
 from fsm.config.strict import Strict
 
 
@@ -17,6 +18,7 @@ class SupervisionConfig(Strict):
     frozen_timeout_s: float | None = Field(
         default=60.0,
         ge=5,
+        le=LONGEST_S,
         description="A process of the run on this machine (controller, trainer rank, group store, Ray's own) in which "
         "no thread has run for so long counts as frozen, and the run is restarted; null: it is waited for.",
     )

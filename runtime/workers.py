@@ -4,6 +4,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
+from fsm.config.plain import LONGEST_S
 from fsm.config.strict import Strict
 
 
@@ -17,7 +18,7 @@ class WorkersConfig(Strict):
         description="Restarts of generation workers within restart_window_s; one more ends the run with the error.",
     )
     restart_window_s: float | None = Field(
-        default=3600.0, gt=0, description="Window in which restarts are counted; null: the whole run."
+        default=3600.0, gt=0, le=LONGEST_S, description="Window in which restarts are counted; null: the whole run."
     )
     min_healthy_workers: int = Field(
         default=1,
@@ -26,17 +27,22 @@ class WorkersConfig(Strict):
         "deadline of a start.",
     )
     probe_interval_s: float = Field(
-        default=5.0, gt=0, description="Time between two probes of each generation worker, reward worker and store."
+        default=5.0,
+        gt=0,
+        le=LONGEST_S,
+        description="Time between two probes of each generation worker, reward worker and store.",
     )
     probe_timeout_s: float = Field(
         default=60.0,
         gt=0,
+        le=LONGEST_S,
         description="A process that has not answered a probe for so long is killed and restarted, whatever it "
         "computes: probes have a thread of their own.",
     )
     hang_timeout_s: float = Field(
         default=300.0,
         gt=0,
+        le=LONGEST_S,
         description="A generation worker whose event loop has stood still for so long is restarted, though its process "
         "answers. One step of the torch engine and one load of weights must be shorter.",
     )
@@ -49,12 +55,14 @@ class WorkersConfig(Strict):
     start_timeout_s: float | None = Field(
         default=None,
         gt=0,
+        le=LONGEST_S,
         description="Deadline for a generation worker to start its engine; null: 5 times what is usual in the run, at "
         "least 1,800 s. A worker that misses it is restarted.",
     )
     sync_timeout_s: float | None = Field(
         default=None,
         gt=0,
+        le=LONGEST_S,
         description="Deadline for publishing weights, and for a generation worker to load them from the object store; "
         "null: 10 times what is usual in the run, at least 900 s. A worker that misses it is restarted; a trainer that "
         "does ends the run.",
@@ -62,6 +70,7 @@ class WorkersConfig(Strict):
     train_timeout_s: float | None = Field(
         default=None,
         gt=0,
+        le=LONGEST_S,
         description="Deadline for the trainer to finish a chunk or an optimizer step; null: 10 times what is usual in "
         "the run, at least 3,600 s. Missing it ends the run.",
     )

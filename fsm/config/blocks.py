@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
+from fsm.config.plain import Options
 from fsm.config.strict import Strict
 
 Count = Annotated[int, Field(ge=0)]
@@ -92,7 +93,7 @@ class CustomConfig(Strict):
     target: Annotated[str, AfterValidator(_module_and_class)] = Field(
         description="The sampler's class, module:ClassName."
     )
-    options: dict[str, Any] = Field(
+    options: Options = Field(
         default_factory=dict, description="What the constructor is given; extra keys are collected here."
     )
 

@@ -128,11 +128,22 @@ def _count(node: yaml.Node | None, known: dict[int, int], above: tuple[int, ...]
     return found
 
 
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^(?:[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+)$"),
-    list("-+.0123456789"),
-)
+class _QuotingDumper(yaml.SafeDumper):
+    """Quotes a text that the loader would take for a number, such as 1e5."""
+
+
+for _each in (_Loader, _QuotingDumper):
+    _each.add_implicit_resolver(
+        "tag:yaml.org,2002:float",
+        re.compile(r"^(?:[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+)$"),
+        list("-+.0123456789"),
+    )
+
+
+def dump_yaml(value: Any, **style: Any) -> str:
+    """A document of plain values that `load_yaml` reads as they were. style: as `yaml.dump` takes it."""
+    dumped: str = yaml.dump(value, Dumper=_QuotingDumper, sort_keys=False, **style)
+    return dumped
 
 
 def load_yaml(text: str) -> Any:

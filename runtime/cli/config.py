@@ -10,11 +10,11 @@ from pathlib import PurePath
 from typing import Any, get_origin
 
 import typer
-import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from fsm.config.refusals import REFUSED_BY_SAMPLER, REFUSED_UNDER_ANY_SAMPLER
+from fsm.config.strict import dump_yaml
 from fsm.config.wording import allowed_as, models_in, tags_of
 from runtime.cli.common import WRONG_USE, WriteOption, with_generated
 from runtime.settings import DEFAULT_RUN, REFUSED_ACROSS_BLOCKS, Settings
@@ -56,7 +56,7 @@ def reference() -> str:
         _listed(_said_by(refusal) for refusal in together),
         "## The default run",
         "What `evenstep train` runs without a file. With one, every key that it leaves out has the default above.",
-        f"```yaml\n{yaml.safe_dump(DEFAULT_RUN, sort_keys=False)}```",
+        f"```yaml\n{dump_yaml(DEFAULT_RUN)}```",
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -124,7 +124,7 @@ def _default(field: FieldInfo) -> str:
         return f"`{{name: {tags[0]}}}`" if tags else "its defaults"
     if isinstance(value, PurePath | tuple):
         value = list(value) if isinstance(value, tuple) else str(value)
-    text = yaml.safe_dump(value, default_flow_style=True, width=1000).removesuffix("...\n").strip()
+    text = dump_yaml(value, default_flow_style=True, width=1000).removesuffix("...\n").strip()
     return f"`{_cell(text)}`"
 
 

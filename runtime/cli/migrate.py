@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
 from fsm.config.parse import parse_config
+from fsm.config.strict import dump_yaml
 from fsm.config.wording import given_as
 from fsm.errors import ConfigError
 from runtime.cli.common import OutputRefused, WrongUse, errors_as_exit_codes, require_writable, write_whole
@@ -129,9 +129,9 @@ def _written(migration: Migration, framework: str, given: TheirFile, command: st
     lines += [f"- {finding.ours or finding.theirs}: {finding.note or _value(finding.given)}" for finding in decide]
     lines += [f"- {problem}" for problem in refused]
     comment = "".join(f"# {printable_lines(' '.join(line.split()))}\n" for line in lines)
-    dumped: str = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
+    dumped = dump_yaml(document, allow_unicode=True, width=100)
     if dumped != f"{printable_lines(dumped)}\n":  # PyYAML escapes control characters, but not U+202E
-        dumped = yaml.safe_dump(document, sort_keys=False, width=100)
+        dumped = dump_yaml(document, width=100)
     return comment + dumped
 
 
@@ -190,7 +190,7 @@ def _value(value: Any) -> str:
     if isinstance(value, str | None | bool | int):
         text = given_as(value).removeprefix("the text ") if not isinstance(value, str) else value
     else:
-        dumped = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10_000)
+        dumped = dump_yaml(value, default_flow_style=True, width=10_000)
         text = dumped.removesuffix("...\n").strip()
     text = " ".join(text.split())
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

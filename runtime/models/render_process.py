@@ -4,6 +4,7 @@ A template is code: the sandbox keeps it from files and the network, and not fro
 deadline here, on processor time, which a busy machine does not use up; the parent kills a process that misses it.
 """
 
+import re
 import signal
 import socket
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,6 +28,8 @@ _TOGETHER = 1 << 24
 _AGAIN_S = 0.5
 """After a missed deadline: processor time until the error is raised once more, if a filter dropped it."""
 _TEXT_MAX = 500
+_HALF = re.compile("[\ud800-\udfff]")
+"""Surrogates, which are no characters by themselves."""
 SYNTAX, RAISED, STOPPED = "syntax", "raised", "stopped"
 """What is wrong: the template is no Jinja; an expression of it raised; it was stopped, having taken too much."""
 
@@ -87,7 +90,7 @@ class _RenderServer(Sender):
             try:
                 text = self._rendered(asked, each)
             except TemplateSyntaxError as error:
-                return {"fault": SYNTAX, "happened": error.message, "line": error.lineno}
+                return {"fault": SYNTAX, "happened": f"{error.message:.{_TEXT_MAX}}", "line": error.lineno}
             except _Late as error:
                 late = f"did not end within data.chat_template_timeout_s = {asked.timeout_s:g} s of processor time"
                 return {"fault": STOPPED, "happened": late, "line": _line_of(error)}
@@ -99,6 +102,9 @@ class _RenderServer(Sender):
             if len(text) > LONGEST_TEXT:
                 long = f"gave a text of {len(text)} characters; at most {LONGEST_TEXT} are taken"
                 return {"fault": STOPPED, "happened": long, "line": None}
+            if half := _HALF.search(text):
+                torn = f"gave a text with {half[0]!a}, half of a pair, at character {half.start()}: no valid text"
+                return {"fault": RAISED, "happened": torn, "line": None}
             self._send({"text": text})
             characters += len(text)
             if characters > _TOGETHER:

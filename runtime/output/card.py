@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from fsm.config.strict import dump_yaml
 from runtime.evaluation.config import DEFAULT_SET
 from runtime.files import Json, refuse_not_plain, write_text_aside, writing
 from runtime.metrics.writers import METRICS_FILE
@@ -122,7 +123,7 @@ def _body(settings: Settings, made: Mapping[str, Any], measured: Mapping[str, _A
         "made by": f"evenstep {made['evenstep']}",
     }
     table = "\n".join(f"| {name} | {_code(str(value))} |" for name, value in rows.items() if value is not None)
-    configuration = yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False)
+    configuration = dump_yaml(settings.model_dump(mode="json"))
     fence = "`" * 3
     while fence in configuration:
         fence += "`"
@@ -213,7 +214,7 @@ def _json(path: Path) -> Json:
 
 
 def _flow(value: Any) -> str:
-    return yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=2**31).strip()
+    return dump_yaml(value, default_flow_style=True, width=2**31).strip()
 
 
 def _code(text: str) -> str:

@@ -23,8 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-import yaml
-
+from fsm.config.strict import dump_yaml
 from fsm.errors import ConfigError
 from runtime.files import reason_of, refuse_not_plain, write_json_aside, write_text_aside, writing
 from runtime.metrics.writers import METRICS_FILE, SAMPLES_FILE
@@ -243,7 +242,7 @@ def begun_in(output: Path) -> None:
 def write_config(output: Path, settings: Settings) -> None:
     """Write the resolved configuration of the run. Raises FileNotWritten."""
     with writing(output / CONFIG, "the run has not begun"):
-        write_text_aside(output / CONFIG, yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False))
+        write_text_aside(output / CONFIG, dump_yaml(settings.model_dump(mode="json")))
 
 
 def config_changes(output: Path, settings: Settings) -> list[str]:

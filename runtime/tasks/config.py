@@ -1,17 +1,18 @@
 """The `data:` block: the task, how much of it is used, and which part is held out."""
 
-import datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
+from fsm.config.plain import LONGEST_S, Options
 from fsm.config.strict import Strict
 from runtime.tasks.rewards import VERDICT_TIMEOUT, RatedByFunctions
 
 _RENDERING = {
-    "add_generation_prompt", "chat_template", "continue_final_message", "conversation", "documents", "messages",
-    "padding", "return_dict", "return_tensors", "tokenize", "tools", "truncation",
+    "add_generation_prompt", "chat_template", "continue_final_message", "conversation", "conversations", "documents",
+    "messages", "padding", "return_assistant_tokens_mask", "return_dict", "return_tensors", "self", "tokenize", "tools",
+    "truncation",
 }  # fmt: skip
 """What rendering a chat template needs besides its variables."""
 DRAWN_PROMPTS = 65_536
@@ -55,7 +56,7 @@ class ReasoningGymTaskConfig(Strict):
 
     name: Literal["reasoning_gym"] = Field(default="reasoning_gym", description="A task of reasoning-gym.")
     dataset: str = Field(min_length=1, description="Name of the dataset in reasoning-gym, such as chain_sum.")
-    options: dict[str, Any] = Field(
+    options: Options = Field(
         default_factory=dict, description="The dataset's options; seed and size come from the data block."
     )
     answer_pattern: str | None = Field(
@@ -147,10 +148,11 @@ class CustomTaskConfig(Strict):
 
     name: Literal["custom"] = Field(default="custom", description="An environment of yours, or of an adapter.")
     target: str = Field(min_length=1, description="module:Class, a runtime.tasks.environments.interface.Environment.")
-    options: dict[str, Any] = Field(default_factory=dict, description="Keyword arguments of the class.")
+    options: Options = Field(default_factory=dict, description="Keyword arguments of the class.")
     timeout_s: float = Field(
         default=60.0,
         gt=0,
+        le=LONGEST_S,
         description=(
             "Deadline of each call of an episode (open, respond, verdict, close), in seconds. Making the environment "
             "has the same deadline, at least 60 s. A call that misses it is a data failure of its prompt."
@@ -164,37 +166,6 @@ class CustomTaskConfig(Strict):
         ge=64,
         description="Memory of such a process, in MiB. An allocation far beyond it fails with a MemoryError.",
     )
-
-    @field_validator("options")
-    @classmethod
-    def _plain_options(cls, options: dict[str, Any]) -> dict[str, Any]:
-        """Options that processes cannot be sent as JSON: a date that is not quoted, a set."""
-        for name, value in options.items():
-            _check_option(name, value)
-        return options
-
-
-def _check_option(place: str, value: object) -> None:
-    """Raises ValueError."""
-    match value:
-        case dict():
-            for key, each in value.items():
-                _check_option(f"{place}.{key}", each)
-        case list() | tuple():
-            for number, each in enumerate(value):
-                _check_option(f"{place}[{number}]", each)
-        case datetime.date() | datetime.time():  # a datetime is a date
-            raise ValueError(
-                f'{place} is {value}, which YAML reads as a {type(value).__name__}: quote it, "{value}", and the class '
-                "gets a text"
-            )
-        case None | str() | int() | float():  # a bool is an int
-            pass
-        case _:
-            raise ValueError(
-                f"{place} is {value!r:.80}, a {type(value).__name__}: options are sent as JSON, so write it as texts, "
-                "numbers, lists and mappings"
-            )
 
 
 TaskConfig = Annotated[
@@ -214,12 +185,12 @@ class DelayConfig(Strict):
     For benchmarks of overlap. A verdict's delay depends on seed, prompt and sibling alone.
     """
 
-    median_s: float = Field(default=0.3, gt=0, description="Median delay of a verdict, in seconds.")
+    median_s: float = Field(default=0.3, gt=0, le=LONGEST_S, description="Median delay of a verdict, in seconds.")
     sigma: float = Field(
         default=0.6, ge=0, description="Standard deviation of the delay's logarithm; 0 makes all delays equal."
     )
-    min_s: float = Field(default=0.0, ge=0, description="Shortest delay, in seconds.")
-    max_s: float = Field(default=1.0, gt=0, description="Longest delay, in seconds.")
+    min_s: float = Field(default=0.0, ge=0, le=LONGEST_S, description="Shortest delay, in seconds.")
+    max_s: float = Field(default=1.0, gt=0, le=LONGEST_S, description="Longest delay, in seconds.")
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -261,12 +232,13 @@ class DataConfig(Strict):
     chat_template: Path | None = Field(
         default=None, strict=False, description="A Jinja file, used as the chat template; null: the tokenizer's."
     )
-    chat_template_kwargs: dict[str, Any] = Field(
+    chat_template_kwargs: Options = Field(
         default_factory=dict, description="Variables for the chat template, such as enable_thinking: false."
     )
     chat_template_timeout_s: float = Field(
         default=10.0,
         gt=0,
+        le=LONGEST_S,
         description="Deadline for rendering a prompt, in processor time; a template that loops is stopped then.",
     )
     max_turns: int = Field(default=8, ge=1, description="Most turns of the policy, in tasks of several turns.")

@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
+from fsm.config.plain import LONGEST_S
 from fsm.config.strict import Strict
 from runtime.tasks.base import Completion
 from runtime.tasks.judges import FunctionJudge, Verifier
@@ -14,6 +15,7 @@ EXACT = "runtime.tasks.verifiers:exact"
 VERDICT_TIMEOUT = Field(
     default=100.0,
     gt=0,
+    le=LONGEST_S,
     description=(
         "Deadline of one verdict, in seconds. Loading the verifier has the same deadline, at least 60 s. A verdict "
         "that misses it is a data failure of its prompt, and its process is killed."

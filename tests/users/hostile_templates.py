@@ -16,6 +16,7 @@ _BAD = {
     "divides": "{{ 1 // (m.content | length - 3) }}",
     "recurses": "{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}",
     "escapes": "{{ ''.__class__.__mro__ }}",
+    "halves": "{{ '\\ud800' }}",
     "changes": "{{ messages.append(m) }}",
 }
 TEMPLATES = {does: _AT % f"{{% if m.content == 'bad' %}}{code}{{% endif %}}" for does, code in _BAD.items()}

@@ -127,14 +127,15 @@ def _export(run: Path, step: int | None, output: Path, max_shard_size: str | Non
     console = Console(stderr=True)
     if console.is_terminal:
         console.print("loading torch", style="dim")
-    from huggingface_hub import split_torch_state_dict_into_shards
+    from huggingface_hub.serialization._base import parse_size_to_int
 
     from runtime.launch.export_model import export_model
     from runtime.models.smollm2 import ModelPackageMissing
 
     try:
-        split_torch_state_dict_into_shards({}, max_shard_size=max_shard_size or "1GB")
-    except ValueError:
+        if parse_size_to_int(max_shard_size or "1GB") < 1:
+            raise ValueError
+    except (ValueError, OverflowError):  # the latter for an infinite size
         raise WrongUse(f"--max-shard-size {max_shard_size}: allowed is a size such as 500MB or 5GB") from None
     try:
         with _showing_bytes(output.with_name(f".{output.name}.tmp"), console):

@@ -14,9 +14,10 @@ from runtime.settings import load_settings
 from tests.users.hostile_templates import ALWAYS, TEMPLATES
 
 DOES = {
-    "loops": "did not end within data.chat_template_timeout_s = 0.5 s",
-    "allocates": "took more than 1024 MiB of memory",
-    "raises": "TemplateError: not this one",
+    "loops": "own.jinja:3: did not end within data.chat_template_timeout_s = 0.5 s",
+    "allocates": "own.jinja:3: took more than 1024 MiB of memory",
+    "raises": "own.jinja:3: TemplateError: not this one",
+    "halves": "own.jinja: gave a text with '\\ud800', half of a pair",
 }
 
 
@@ -51,7 +52,7 @@ def test_try_refuses_the_row_by_its_number_and_the_template_by_its_line(tmp_path
     settings = [word for override in overrides(tmp_path, TEMPLATES[does]) for word in ("--set", override)]
     result = CliRunner().invoke(app, ["try", *settings])
     assert result.exit_code == 2, result.output
-    assert shows(result.stderr, "rows.jsonl:3: the chat template does not render", "own.jinja:3: " + DOES[does])
+    assert shows(result.stderr, "rows.jsonl:3: the chat template does not render", DOES[does])
 
 
 @pytest.mark.parametrize("does", DOES)
@@ -59,7 +60,7 @@ def test_the_start_of_train_is_refused_so_too(tmp_path: Path, does: str) -> None
     settings = load_settings(None, overrides(tmp_path, TEMPLATES[does]))
     (prepared,) = [each for each in prepare(settings, tmp_path / "model") if isinstance(each, Prepared)]
     [refusal] = prepared.found.refusals
-    assert shows(refusal, "rows.jsonl:3: the chat template does not render", "own.jinja:3: " + DOES[does])
+    assert shows(refusal, "rows.jsonl:3: the chat template does not render", DOES[does])
     assert prepared.directory is None
 
 
@@ -80,5 +81,5 @@ def test_eval_refuses_it_before_the_model_is_loaded(model: Path, tmp_path: Path,
     own = ", ".join(f"{key}: {value}" for key, _, value in given)
     result = CliRunner().invoke(app, ["eval", str(model), str(config), "--set", f"validation.sets.own.data={{{own}}}"])
     assert result.exit_code == 2, result.output
-    assert shows(result.stderr, "rows.jsonl:3: the chat template does not render", "own.jinja:3: " + DOES[does])
+    assert shows(result.stderr, "rows.jsonl:3: the chat template does not render", DOES[does])
     assert "loading the model" not in result.stderr

@@ -163,9 +163,10 @@ def test_wrong_uses_say_what_there_is_and_write_nothing(run: dict[str, Any], tmp
     result = export(run["output"], "--step", 5, "-o", tmp_path / "model")
     assert result.exit_code == 2
     assert "there are: 1, 2" in result.output
-    result = export(run["output"], "-o", tmp_path / "model", "--max-shard-size", "big")
-    assert result.exit_code == 2
-    assert "500MB or 5GB" in result.output
+    for size in ("big", "1B", "-5GB", "0KB", "1e-9KB", "nanGB", "infGB"):
+        result = export(run["output"], "-o", tmp_path / "model", "--max-shard-size", size)
+        assert result.exit_code == 2, size
+        assert f"--max-shard-size {size}: allowed is a size such as 500MB or 5GB" in result.output
     result = export(tmp_path, "-o", tmp_path / "model")
     assert result.exit_code == 1
     assert "is not the directory of a run" in result.output

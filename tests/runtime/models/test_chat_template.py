@@ -1,10 +1,12 @@
 """Prompts as chat messages: templates and their variables, and what a template that does not fit is told like."""
 
 import re
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers.utils.chat_template_utils import render_jinja_template
 
 from runtime.checkpoints.origin import origin_of
 from runtime.launch.preflight import template_problems
@@ -109,7 +111,9 @@ def test_a_template_that_fails_in_any_way_and_a_text_that_is_none_are_data_failu
     dividing = codec(tmp_path, "{% for m in messages %}{{ 1 // (m.content | length - 5) }}{% endfor %}")
     with pytest.raises(DataFailure, match=r"does not render the messages .*'hello'.*ZeroDivisionError"):
         dividing.prompt_text(HELLO)
-    with pytest.raises(DataFailure, match=r"is no valid text .*surrogates not allowed"):
+    with pytest.raises(
+        DataFailure, match=r"own\.jinja: gave a text with '\\ud800', half of a pair.*correct the messages"
+    ):
         codec(tmp_path).encode_prompt("\ud800")
 
 
@@ -132,6 +136,16 @@ def test_messages_need_a_template() -> None:
 def test_settings_that_would_have_no_effect_are_refused(data: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         DataConfig.model_validate(data)
+
+
+@pytest.mark.parametrize("name", [*signature(render_jinja_template).parameters, "self"])
+def test_a_name_that_the_renderer_takes_itself_is_no_variable(name: str) -> None:
+    given = {"chat": True, "chat_template_kwargs": {name: None}}
+    if name == "kwargs":  # the others
+        DataConfig.model_validate(given)
+        return
+    with pytest.raises(ValueError, match=f"chat_template_kwargs has {name}, which a run sets itself"):
+        DataConfig.model_validate(given)
 
 
 def test_a_changed_template_is_other_data_to_a_resume(tmp_path: Path) -> None:

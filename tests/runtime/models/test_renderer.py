@@ -50,6 +50,11 @@ def codec(renderer: Renderer, template: str, timeout_s: float = 0.5) -> TextCode
         ("divides", r"own\.jinja:3: ZeroDivisionError: .*; correct the messages", True),
         ("recurses", r"own\.jinja:3: RecursionError", True),
         ("escapes", r"own\.jinja:3: SecurityError: access to attribute '__class__'", True),
+        (
+            "halves",
+            r"own\.jinja: gave a text with '\\ud800', half of a pair, at character \d: no valid text; corr",
+            True,
+        ),
         ("changes", r"own\.jinja:3: SecurityError: access to attribute 'append' of 'list'", True),
     ],
 )
@@ -63,6 +68,17 @@ def test_a_template_costs_the_prompt_that_it_fails_on_and_no_other(
     assert failure.value.refused is refused
     assert re.search(told, str(failure.value)), failure.value
     assert hostile.begin_texts([GOOD, "plain", GOOD])() == ["\ngood", "plain", "\ngood"]
+
+
+def test_a_turn_that_ends_in_half_of_a_pair_is_the_template_s_fault_too(renderer: Renderer) -> None:
+    with pytest.raises(NotRendered, match=r"own\.jinja: gave a text with '\\ud800', half of a pair"):
+        codec(renderer, ALWAYS["halves"]).after_an_answer()
+
+
+def test_a_long_tag_that_jinja_does_not_know_is_shortened(renderer: Renderer) -> None:
+    with pytest.raises(NotRendered, match=r"own\.jinja:1: is not Jinja: .*xxx") as failure:
+        codec(renderer, f"{{% {'x' * 300_000} %}}").prompt_text(GOOD)
+    assert len(str(failure.value)) < 1000
 
 
 def test_texts_that_get_long_together_are_rendered_in_several_requests(renderer: Renderer) -> None:

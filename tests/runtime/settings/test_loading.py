@@ -2,15 +2,18 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from typer.testing import CliRunner
 
 from fsm.config.setup import set_up
+from fsm.config.wording import models_in
 from fsm.errors import ConfigError
 from runtime.cli.app import app
+from runtime.output.directory import write_config
 from runtime.settings import Settings, load_settings
 
 
@@ -75,6 +78,67 @@ def test_a_file_that_is_not_there_or_not_yaml_is_named(tmp_path: Path) -> None:
     broken.write_text("grpo: [", encoding="utf-8")
     with pytest.raises(ConfigError, match="line"):
         load_settings(broken)
+
+
+FREE = (
+    ("data.chat_template_kwargs", "data: {{chat: true, chat_template_kwargs: {given}}}"),
+    ("data.task", "data: {{task: {{name: custom, target: 'a:B', options: {given}}}}}"),
+    ("data.task", "data: {{task: {{name: reasoning_gym, dataset: chain_sum, options: {given}}}}}"),
+    ("async_rl.sampler", "async_rl: {{sampler: {{name: custom, target: 'a:B', options: {given}}}}}"),
+    ("async_rl.sampler", "async_rl: {{sampler: {{name: custom, target: 'a:B', x: 0, <<: {given}}}}}"),
+)
+"""Keys that hold what a template or class of the user's takes."""
+
+
+@pytest.mark.parametrize(("key", "document"), FREE)
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("{a: 2026-01-01}", 'a is 2026-01-01, which YAML reads as a date: quote it, "2026-01-01"'),
+        ("{a: {b: [1, .inf]}}", "a.b[1] is inf, which JSON has no form for"),
+        ("{a: .nan}", "a is nan"),
+        ("{a: !!set {b}}", "a is {'b'}, a set"),
+        ("{a: !!binary /w==}", r"a is b'\xff', a bytes"),
+        ("{a: !!pairs [b: 1]}", "a[0] is ('b', 1), a tuple"),
+        ("{a: {1: b}}", 'a has the key 1, and keys are texts: quote it, "1"'),
+    ],
+)
+def test_what_a_resume_would_read_as_another_value_is_refused(
+    key: str, document: str, given: str, says: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(document.format(given=given), encoding="utf-8")
+    with pytest.raises(ConfigError) as refused:
+        load_settings(file)
+    assert key in str(refused.value)
+    assert says in str(refused.value)
+
+
+def times(block: type[BaseModel]) -> Iterator[tuple[type[BaseModel], str]]:
+    """Every key that is a time, with its block."""
+    for name, field in block.model_fields.items():
+        if name.endswith("_s") and not block.__module__.startswith("fsm."):  # event loops wait for the core's
+            yield block, name
+        for inner in models_in(field.annotation):
+            yield from times(inner)
+
+
+def test_a_time_that_no_timer_takes_is_refused_by_its_key() -> None:
+    found = sorted(set(times(Settings)), key=str)
+    assert len(found) >= 20
+    for block, name in found:
+        with pytest.raises(ValidationError) as refused:
+            block.model_validate({name: 1e10})
+        assert ((name,), "less_than_equal") in {(error["loc"], error["type"]) for error in refused.value.errors()}
+    with pytest.raises(ConfigError, match=r"chat_template_timeout_s .*at most 1000000000\b"):
+        load_settings(None, ["data.chat_template_timeout_s=1.0e10"])
+
+
+def test_texts_that_look_like_numbers_are_texts_to_a_resume(tmp_path: Path) -> None:
+    kwargs = {each: each for each in ("1e5", ".5e-1", "0x1", "1_0", "on", "~", "2026-01-01", "1:30", "\x85")}
+    settings = Settings.model_validate({"data": {"chat": True, "chat_template_kwargs": {**kwargs, "all": [kwargs]}}})
+    write_config(tmp_path, settings)
+    assert load_settings(tmp_path / "config.yaml") == settings
 
 
 def test_every_key_has_a_description() -> None:
