@@ -192,8 +192,9 @@ def left_by(run: LiveRun) -> list[str]:
     left += sorted(f"{SHARED_MEMORY / name}" for name in _names(SHARED_MEMORY) - run.shared_before if "plasma" in name)
     left += sorted(f"{SESSIONS / name}" for name in _sessions() - run.sessions_before if _was_of(run, name))
     folders = (run.output, run.output / CHECKPOINTS)
-    left += [str(path) for folder in folders if folder.is_dir() for path in folder.glob(".*") if path.is_dir()]
-    left += [str(run.output / TOKEN_FILE)] if (run.output / TOKEN_FILE).exists() else []
+    hidden = [path for folder in folders if folder.is_dir() for path in folder.glob(".*") if path.is_dir()]
+    left += [str(path.relative_to(run.output)) for path in hidden]
+    left += [TOKEN_FILE] if (run.output / TOKEN_FILE).exists() else []
     return left
 
 
