@@ -21,16 +21,29 @@ class _Generation(Extension):
 def syntax_problem(template: str) -> tuple[int, str] | None:
     """The line at which a template is wrong, and how; None if it may be rendered.
 
-    Constant expressions are not computed, as Jinja's optimizer does, since they may take all memory.
+    It is parsed and not compiled: Jinja's compiler computes constants such as `'x' * 10**10`, which may take all
+    memory.
     """
-    environment = ImmutableSandboxedEnvironment(extensions=[_Generation, loopcontrols], optimized=False)
+    environment = ImmutableSandboxedEnvironment(extensions=[_Generation, loopcontrols])
     try:
-        environment.compile(template, raw=True)
+        unknown = _unknown(environment.parse(template), environment)
     except TemplateSyntaxError as error:
         return error.lineno, said_of_syntax(error.message or "a syntax error")
     except RecursionError:
         return None  # the process that renders says so
-    return None
+    return unknown
+
+
+def _unknown(node: nodes.Node, environment: ImmutableSandboxedEnvironment) -> tuple[int, str] | None:
+    """The first filter or test that Jinja does not have. Below a condition it matters only where that is met."""
+    if isinstance(node, nodes.If | nodes.CondExpr):
+        return None
+    if isinstance(node, nodes.Filter) and node.name not in environment.filters:
+        return node.lineno, f"unknown filter {node.name!r}"
+    if isinstance(node, nodes.Test) and node.name not in environment.tests:
+        return node.lineno, f"unknown test {node.name!r}"
+    found = (_unknown(child, environment) for child in node.iter_child_nodes())
+    return next((each for each in found if each is not None), None)
 
 
 def said_of_syntax(message: str) -> str:

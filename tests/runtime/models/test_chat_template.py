@@ -1,6 +1,7 @@
 """Prompts as chat messages: templates and their variables, and what a template that does not fit is told like."""
 
 import re
+import tracemalloc
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -68,9 +69,13 @@ def test_a_template_that_cannot_be_compiled_is_refused_before_anything_starts(
     [problem] = template_problems(settings)
     assert says in problem
     (tmp_path / "own.jinja").write_text(
-        "{% for m in messages %}{% generation %}{{ 'x' * 10 ** 12 }}{% endgeneration %}{% break %}{% endfor %}"
+        "{% for m in messages %}{% generation %}{{ 'x' * 10 ** 9 }}{% endgeneration %}{% break %}{% endfor %}"
+        "{% if 0 %}{{ 1 | shorten }}{% endif %}"
     )
+    tracemalloc.start()
     assert not list(template_problems(settings))
+    assert tracemalloc.get_traced_memory()[1] < 100_000_000, "constants are not computed here"
+    tracemalloc.stop()
 
 
 def test_a_template_that_never_ends_is_said_to_fail_on_a_trial_message(tmp_path: Path) -> None:
