@@ -27,7 +27,7 @@ LAST = 25
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 out = Console(highlight=False, markup=False, soft_wrap=True)
-err = Console(stderr=True, highlight=False)
+err = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
 
 def report(story: Story) -> str:
