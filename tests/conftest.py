@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.started import mark_session
+
 RUNS_ON_RAY = (
     "chaos",
     "docs/test_data_set_documents.py",
@@ -16,6 +18,10 @@ RUNS_ON_RAY = (
     "runtime/transport/test_transfer_queue.py",
 )
 """Tests that start Ray, which takes two cores for a moment: one after the other, beside all that need one core."""
+
+
+def pytest_configure() -> None:
+    mark_session()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

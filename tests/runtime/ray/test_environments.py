@@ -5,7 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from runtime.trace.reader import open_trace
 from runtime.trace.records import TransitionRecord
 from runtime.transport.answers import Order
 from tests.runtime.ray.helpers import ON_POLICY, adds_up, metrics_of, run, settings_of
+from tests.started import started
 
 USERS = Path(__file__).parents[2] / "users"
 
@@ -67,14 +68,7 @@ async def sampled(settings: Settings, model: Path, attempts: Sequence[Attempt]) 
 
 def left() -> list[str]:
     """Environment processes of these tests."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with suppress(OSError):
-                command = (entry / "cmdline").read_bytes()
-                if b"runtime.tasks.environments.program" in command and str(USERS).encode() in command:
-                    found.append(entry.name)
-    return found
+    return started("runtime.tasks.environments.program", str(USERS))
 
 
 def plain_gradient(model: Path, groups: list[SampledGroup], *, everything: bool) -> float:

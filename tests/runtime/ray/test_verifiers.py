@@ -21,6 +21,7 @@ from runtime.launch.ray_session import ray_session
 from runtime.trace.reader import open_trace
 from runtime.trace.records import TransitionRecord
 from tests.runtime.ray.helpers import adds_up, kill_actor, run, settings_of
+from tests.started import started
 
 USERS = Path(__file__).parents[2] / "users"
 
@@ -59,16 +60,7 @@ def overrides(path: Path, verifier: str, **task: Any) -> dict[str, str]:
 
 def left() -> list[str]:
     """Processes of verdicts, anywhere on this machine, of this test's verifiers."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                command = (entry / "cmdline").read_bytes()
-            except OSError:
-                continue
-            if b"runtime.tasks.verdicts.process" in command and str(USERS).encode() in command:
-                found.append(entry.name)
-    return found
+    return started("runtime.tasks.verdicts.process", str(USERS))
 
 
 def wait_until_none_is_left() -> None:

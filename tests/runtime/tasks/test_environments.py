@@ -20,6 +20,7 @@ from runtime.tasks.environments.code import EnvironmentCode
 from runtime.tasks.environments.host import EnvironmentLost
 from runtime.tasks.environments.pool import EnvironmentFault, EnvironmentPool, HostedEpisode, TurnTooLong
 from runtime.tasks.environments.task import open_environments, try_environment
+from tests.started import started
 
 USERS = Path(__file__).parents[2] / "users"
 
@@ -37,16 +38,7 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def _left() -> list[str]:
     """Environment processes of these tests."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                command = (entry / "cmdline").read_bytes()
-            except OSError:
-                continue
-            if b"runtime.tasks.environments.program" in command and f"{USERS}'".encode() in command:
-                found.append(entry.name)
-    return found
+    return started("runtime.tasks.environments.program", str(USERS))
 
 
 def code(target: str = "wild_environments:Deeds", **options: Any) -> EnvironmentCode:

@@ -16,6 +16,7 @@ from runtime.tasks.judges import FunctionJudge, Verifier
 from runtime.tasks.verdicts import pool as pools
 from runtime.tasks.verdicts.handle import PoolSize
 from runtime.tasks.verdicts.pool import VerdictPool
+from tests.started import started
 
 USERS = Path(__file__).parents[2] / "users"
 GOOD, HALF = Verdict(1.0, True), Verdict(0.5, False)
@@ -39,16 +40,7 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def _left() -> list[str]:
     """Processes of these verdicts, and forks of them."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and _is_alive(int(entry.name)):
-            try:
-                command = (entry / "cmdline").read_bytes()
-            except OSError:
-                continue
-            if b"runtime.tasks.verdicts.process" in command and f"{USERS}'".encode() in command:
-                found.append(entry.name)
-    return found
+    return started("runtime.tasks.verdicts.process", str(USERS))
 
 
 def rated(
