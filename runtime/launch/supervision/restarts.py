@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fsm.errors import ConfigError, EvenstepError
-from runtime.checkpoints.checkpoint import CHECKPOINTS, list_checkpoints, step_of
+from runtime.checkpoints.checkpoint import CHECKPOINTS, CheckpointRefused, list_checkpoints, load, step_of
 from runtime.checkpoints.origin import has_another_template
-from runtime.checkpoints.resume import ResumeRefused, ResumeRequest, find_resume_point
+from runtime.checkpoints.resume import NAMED, ResumeRefused, ResumeRequest, find_resume_point
 from runtime.control.failures import InterruptedAtStart, RunFailed
 from runtime.control.messages import Listener, Message, Notice, Outcome, Start, StepDone, ValidationDone
 from runtime.launch.signals import set_up_in_time
@@ -34,6 +34,19 @@ IN_VAIN = 2
 """So many restarts in a row without a new step are the last."""
 
 Attempting = Callable[[Assignment, Listener], AttemptEnd]
+_Skipped = ResumeRefused | CheckpointRefused
+"""Both have the path of a checkpoint and the reason."""
+
+
+class _NoneLeft(EvenstepError):
+    """The checkpoint that the run was to resume from is lost, and there is no other."""
+
+    def __init__(self, lost: Sequence[_Skipped]) -> None:
+        listed = "; ".join(f"{error.path.name}: {error.reason}" for error in lost[:NAMED])
+        super().__init__(
+            f"the run is not restarted, since it has no whole checkpoint left ({listed}). Put one back from a copy and "
+            "continue with --resume, or start a new run in another directory"
+        )
 
 
 @dataclass(slots=True)
@@ -151,6 +164,9 @@ def _attempts(
         end = attempting(
             Assignment(settings, output, start, began_s, len(history.restarts), list(sys.argv)), history.hear
         )
+        lost = _lost(start) if history.restarts and isinstance(end.error, RunFailed) else None
+        if lost is not None:  # the attempt had nothing else against it, so another one may go well
+            end = replace(end, infra=f"checkpoint {lost.path.name} can't be loaded: {lost.reason}")
         try:
             history.count_written_steps()
             refusal = _no_restart(settings, history, end, first)
@@ -158,11 +174,17 @@ def _attempts(
                 return _told(history, end, refusal)
             if end.outcome is not None:
                 history.outcomes.append(end.outcome)
-            start, skipped = _next_start(settings, output, first, others, request)
+            start, skipped = _next_start(settings, output, first, others, request, lost)
             _tell_restart(settings, history, end.infra, start, skipped)
             time.sleep(history.in_vain * WAIT_S)
+            if (lost := _lost(start)) is not None:
+                history.restarts.pop()
+                start, skipped = _next_start(settings, output, first, others, request, lost)
+                _tell_other_start(history, end.infra, start, [lost, *skipped])
         except KeyboardInterrupt:
             return _told(history, AttemptEnd(None, InterruptedAtStart(), None), None)
+        except _NoneLeft as error:
+            return _told(history, AttemptEnd(None, RunFailed(f"{end.infra}; {error}"), None), None)
         history.in_vain += 1
 
 
@@ -205,11 +227,17 @@ def _with(error: EvenstepError, why: str) -> EvenstepError:
 
 
 def _next_start(
-    settings: Settings, output: Path, first: Start, others: set[str], request: ResumeRequest | None
+    settings: Settings,
+    output: Path,
+    first: Start,
+    others: set[str],
+    request: ResumeRequest | None,
+    lost: CheckpointRefused | None,
 ) -> tuple[Start, list[ResumeRefused]]:
     """From the newest whole checkpoint that this run wrote since it was started; without one, as it was started.
 
-    Also why each newer one is skipped: a process that is killed may leave it torn.
+    Also why each newer one is skipped: a process that is killed may leave it torn. `lost` is the one that the run was
+    to resume from, and that is gone. Raises _NoneLeft if that was the last, or the user's own `first` is gone too.
     """
     accepts = request is not None and request.accepts_other_data
     skipped = []
@@ -225,25 +253,54 @@ def _next_start(
         except ConfigError:
             continue  # of the configuration, which the attempt is told by the controller
         return replace(first, resume=point, origin=point.origin), skipped
+    lost = _lost(first) or (lost if first.resume is None else None)
+    if lost is not None:
+        raise _NoneLeft([lost, *skipped])
     return first, skipped
+
+
+def _lost(start: Start) -> CheckpointRefused | None:
+    """Why the checkpoint of a start, which was verified, can't be loaded any more; None if it can, or there is none."""
+    if start.resume is None:
+        return None
+    try:
+        load(start.resume.checkpoint, hashed=False)
+    except CheckpointRefused as error:
+        return error
+    return None
+
+
+def _tell_other_start(history: _History, why: str, start: Start, skipped: Sequence[_Skipped]) -> None:
+    """The checkpoint that was told is lost, and another start takes its place."""
+    _tell_skipped(history, skipped)
+    goes_on, _ = _goes_on(history, start, skipped)
+    history.restarts.append(f"{why}; {goes_on}")
+    history.listener(Notice(f"instead {goes_on}"))
 
 
 def _tell_restart(
     settings: Settings, history: _History, why: str, start: Start, skipped: Sequence[ResumeRefused]
 ) -> None:
+    _tell_skipped(history, skipped)
+    number, most = len(history.restarts) + 1, settings.cluster.max_run_restarts
+    goes_on, step = _goes_on(history, start, skipped)
+    history.restarts.append(f"{why}; {goes_on}")
+    cost = "; checkpointing.every_steps sets how many" if history.steps > step else ""
+    history.listener(Notice(f"the run is restarted ({number} of at most {most}): {why}; {goes_on}{cost}"))
+
+
+def _tell_skipped(history: _History, skipped: Sequence[_Skipped]) -> None:
     for error in skipped:
         history.listener(Notice(f"checkpoint {error.path.name} is skipped: {error.reason}"))
-    number, most = len(history.restarts) + 1, settings.cluster.max_run_restarts
+
+
+def _goes_on(history: _History, start: Start, skipped: Sequence[_Skipped]) -> tuple[str, int]:
+    """Where the run goes on and which steps are trained again, in words; and the first step that it trains."""
     if start.resume is None:
         none = "none of its checkpoints is whole" if skipped else "no checkpoint was written yet"
-        goes_on, step = f"{none}, so it starts from the beginning", 0
-    else:
-        step = step_of(start.resume.checkpoint)
-        goes_on = f"it resumes from {start.resume.checkpoint.name}"
-    again = _again(step, history.steps)
-    history.restarts.append(f"{why}; {goes_on}{again}")
-    cost = "; checkpointing.every_steps sets how many" if history.steps > step else ""
-    history.listener(Notice(f"the run is restarted ({number} of at most {most}): {why}; {goes_on}{again}{cost}"))
+        return f"{none}, so it starts from the beginning{_again(0, history.steps)}", 0
+    step = step_of(start.resume.checkpoint)
+    return f"it resumes from {start.resume.checkpoint.name}{_again(step, history.steps)}", step
 
 
 def _again(step: int, steps: int) -> str:

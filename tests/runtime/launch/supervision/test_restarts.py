@@ -3,6 +3,7 @@
 The attempts are scripted; the checkpoints are real. `tests/chaos` has the same on Ray, with processes that are killed.
 """
 
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -11,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from fsm.errors import ConfigError
-from runtime.checkpoints.checkpoint import CHECKPOINTS
+from runtime.checkpoints.checkpoint import CHECKPOINTS, load
+from runtime.checkpoints.resume import ResumePoint
 from runtime.control.failures import InterruptedAtStart, RunFailed
 from runtime.control.messages import Listener, Message, Notice, Outcome, Start, StepDone, ValidationDone
 from runtime.files import sha256_of
@@ -142,6 +144,78 @@ def test_a_run_whose_only_checkpoint_is_damaged_says_that_and_not_that_there_was
     assert skipped.startswith("checkpoint checkpoint-000001-step-00000001 is skipped: ")
     assert "state.json" in skipped
     assert "none of its checkpoints is whole, so it starts from the beginning" in text
+
+
+def test_a_checkpoint_that_is_deleted_after_it_was_named_is_passed_over_and_another_one_named(output: Path) -> None:
+    def save() -> None:
+        save_world(output / CHECKPOINTS, world_at(1))
+        save_world(output / CHECKPOINTS, world_at(2))
+
+    class Meddling(Told):
+        def hear(self, message: Message) -> None:
+            super().hear(message)
+            if isinstance(message, Notice) and "it resumes from checkpoint-000002" in message.text:
+                shutil.rmtree(output / CHECKPOINTS / "checkpoint-000002-step-00000002")
+
+    told = Meddling()
+    outcome = go(output, told, dies(steps=range(3), save=save), ends(COMPLETED))
+    assert told.starts[1].resume is not None
+    assert told.starts[1].resume.checkpoint.name == "checkpoint-000001-step-00000001"
+    _, skipped, instead = told.texts
+    assert skipped == "checkpoint checkpoint-000002-step-00000002 is skipped: there is no such directory"
+    resumes = "it resumes from checkpoint-000001-step-00000001, and steps 1 to 2 are trained again"
+    assert instead == f"instead {resumes}"
+    assert outcome.restarts == (f"{DIED}; {resumes}",)
+
+
+@pytest.mark.parametrize("when", ["before Ray is started", "while Ray is started"])
+def test_a_run_whose_last_checkpoint_is_deleted_ends_and_does_not_begin_again(output: Path, when: str) -> None:
+    named = output / CHECKPOINTS / "checkpoint-000001-step-00000001"
+
+    class Meddling(Told):
+        def hear(self, message: Message) -> None:
+            super().hear(message)
+            if when.startswith("before") and isinstance(message, Notice) and "it resumes from" in message.text:
+                shutil.rmtree(named)
+
+    def finds_it_gone(listener: Listener) -> AttemptEnd:
+        shutil.rmtree(named)
+        return AttemptEnd(None, RunFailed(f"checkpoint {named}: there is no such directory"), None)
+
+    attempts = [dies(steps=range(2), save=lambda: save_world(output / CHECKPOINTS, world_at(1)))]
+    outcome = go(output, Meddling(), *attempts, *([finds_it_gone] if when.startswith("while") else []))
+    assert outcome.status == "failed"
+    assert outcome.error is not None
+    for part in ("no whole checkpoint left", f"{named.name}: there is no such directory", "Put one back from a copy"):
+        assert part in outcome.error
+
+
+def test_a_checkpoint_that_goes_while_ray_is_started_costs_a_restart_and_not_the_run(output: Path) -> None:
+    def save() -> None:
+        save_world(output / CHECKPOINTS, world_at(1))
+        save_world(output / CHECKPOINTS, world_at(2))
+
+    def finds_it_gone(listener: Listener) -> AttemptEnd:
+        (output / CHECKPOINTS / "checkpoint-000002-step-00000002" / "manifest.json").unlink()
+        return AttemptEnd(None, RunFailed("checkpoint checkpoint-000002-step-00000002: it has no manifest.json"), None)
+
+    told = Told()
+    outcome = go(output, told, dies(steps=range(3), save=save), finds_it_gone, ends(COMPLETED))
+    assert outcome.status == "completed"
+    assert [start.resume and start.resume.checkpoint.name[:17] for start in told.starts[1:]] == [
+        "checkpoint-000002", "checkpoint-000001",
+    ]  # fmt: skip
+    assert "(2 of at most 3): checkpoint checkpoint-000002-step-00000002 can't be loaded: it has" in told.texts[2]
+
+
+def test_a_run_that_was_resumed_from_a_checkpoint_that_is_gone_since_ends_with_its_name(output: Path) -> None:
+    path = save_world(output / CHECKPOINTS, world_at(2))
+    point = ResumePoint(path, load(path).control, ORIGIN, ())
+    outcome = go(output, Told(), dies(steps=range(2, 3), save=lambda: shutil.rmtree(path)),
+                 start=Start(60, {}, ORIGIN, point))  # fmt: skip
+    assert outcome.status == "failed"
+    assert outcome.error is not None
+    assert f"no whole checkpoint left ({path.name}: there is no such directory)" in outcome.error
 
 
 def test_a_checkpoint_that_was_there_before_is_not_mistaken_for_one_of_this_run(output: Path) -> None:
