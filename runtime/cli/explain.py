@@ -20,6 +20,7 @@ from runtime.explain.live import NoController, NotReachable, live_lines, standin
 from runtime.explain.printed import printed
 from runtime.output.cluster_file import LivePlace, place_of
 from runtime.output.directory import CLUSTER, MARK, is_between_processes, is_left
+from runtime.output.restart_file import restart_in
 from runtime.settings import ClusterConfig
 from runtime.trace.files import find_trace, has_trace, older_traces, parts_of
 from runtime.trace.reader import TraceFile, open_trace
@@ -221,4 +222,5 @@ def _has_no_trace_yet(directory: Path) -> bool:
 
 
 def _being_started(directory: Path) -> str:
-    return f"the run in {directory} is being started or restarted: it has no controller yet; ask again"
+    happens = f"being restarted ({restart})" if (restart := restart_in(directory)) else "being started or restarted"
+    return f"the run in {directory} is {happens}: it has no controller yet; ask again"

@@ -17,6 +17,7 @@ from runtime.explain.losses import DataFailures, failures_of
 from runtime.explain.situation import Look, Situation, is_open, situation_at
 from runtime.explain.waits import stalled, starved, waiting
 from runtime.output.directory import is_left
+from runtime.output.restart_file import interrupt_in
 from runtime.trace.notes import EXIT_CODES, RunEnded
 from runtime.trace.reader import TraceFile
 from runtime.wording import counted
@@ -94,9 +95,15 @@ def explain(trace: TraceFile, look: Look, *, seq: int | None = None, unix_s: flo
 def explain_now(trace: TraceFile, look: Look) -> Explanation:
     """Explain where a run stands now, or how it ended. Raises the errors of `explain`.
 
-    A trace in a run's directory that nobody closed is of a killed run, if no process runs there (`is_left`).
+    A trace in a run's directory that nobody closed is of a killed run, if no process runs there (`is_left`). A run that
+    was interrupted while it was restarted has that in no trace (`restart_file`).
     """
     directory = trace.path.parent
+    if (interrupt := interrupt_in(trace.path)) is not None:
+        situation = situation_at(trace, look, seq=None, unix_s=None)
+        model = None if situation.ended is None else situation.ended.model
+        ended = RunEnded("interrupted", interrupt.error, situation.step, situation.vitals.checkpoint, model)
+        return _explanation_of_end(replace(situation, ended=ended))
     if not (is_open(trace) and is_left(directory)):
         return explain(trace, look, unix_s=time.time() if is_open(trace) else None)
     situation = situation_at(trace, look, seq=None, unix_s=None)
@@ -104,11 +111,15 @@ def explain_now(trace: TraceFile, look: Look) -> Explanation:
         last = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(situation.moment.unix_s))
         error = f"it was killed: no process runs in {directory}, and its last record is of {last}"
         ended = RunEnded("failed", error, situation.step, situation.vitals.checkpoint, None)
-        situation = replace(situation, ended=ended)
-        finding = over(situation, "", _trouble(situation))
-        advice = f"{_go_on(situation, directory)}; {resumes(situation)}"
-        return _explanation(replace(finding, advice=advice), situation)
+        return _explanation_of_end(replace(situation, ended=ended))
     return _explanation(_find(situation), situation)
+
+
+def _explanation_of_end(situation: Situation) -> Explanation:
+    """Of a run whose end its own processes did not record."""
+    finding = over(situation, "", _trouble(situation))
+    advice = f"{_go_on(situation, situation.trace.path.parent)}; {resumes(situation)}"
+    return _explanation(replace(finding, advice=advice), situation)
 
 
 def _go_on(situation: Situation, directory: Path) -> str:

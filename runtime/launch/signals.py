@@ -27,10 +27,13 @@ class NoAnswer(Exception):
 
 
 def interrupts_by_signals() -> AbstractContextManager[None]:
-    """Raise KeyboardInterrupt on SIGTERM and SIGHUP, which schedulers and closing terminals send, as on Ctrl-C."""
+    """Raise KeyboardInterrupt on SIGTERM and SIGHUP, which schedulers and closing terminals send, as on Ctrl-C.
+
+    Its argument is the signal's name; Python's own, for Ctrl-C, has none.
+    """
 
     def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt(signal.Signals(number).name)
 
     heard = [number for number in _ENDING if signal.getsignal(number) != signal.SIG_IGN]
     return _handled(heard, interrupt)  # nohup has SIGHUP ignored

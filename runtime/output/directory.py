@@ -35,6 +35,7 @@ from runtime.trace.show import printable
 MARK = "not-begun"
 CONFIG, MODEL, RUN = "config.yaml", "model", "run.json"
 CLUSTER = "cluster.json"
+RESTART = "restart.json"
 FINAL_MODEL = f"{MODEL}/final"
 """The last weights of a run, as a Hugging Face directory."""
 _CANNOT_START = "the run cannot start: "
@@ -44,7 +45,18 @@ _SAYS = "The run in this directory has not begun: the next `evenstep train --out
 def _made_at_start(output: Path) -> set[str]:
     """Names of all files that a run makes before it begins."""
     return {
-        *(MARK, CONFIG, MODEL, RUN, CLUSTER, METRICS_FILE, SAMPLES_FILE, TOKEN_FILE, trace_path(output, 0).name),
+        *(
+            MARK,
+            CONFIG,
+            MODEL,
+            RUN,
+            CLUSTER,
+            RESTART,
+            METRICS_FILE,
+            SAMPLES_FILE,
+            TOKEN_FILE,
+            trace_path(output, 0).name,
+        ),
         *("tensorboard", "wandb"),
     }
 

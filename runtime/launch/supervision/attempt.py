@@ -59,6 +59,8 @@ class AttemptEnd:
     """Why not."""
     infra: str | None
     """The reason, if it is infrastructure's: another attempt may go well."""
+    interrupted_by: str | None = None
+    """The signal that interrupted the run, if its trace may not say so."""
 
 
 @dataclass(slots=True)
@@ -114,8 +116,16 @@ def attempt(task: Assignment, listener: Listener) -> AttemptEnd:
                 _until_its_end(running, interrupts)
             except InfraLost as error:
                 lost = error
-        running.heard.interrupted |= bool(interrupts)  # also by one that came while it was torn down
-        return _end_of(running) if lost is None else _end_of_lost(running, lost)
+        came_late = bool(interrupts) and not running.heard.interrupted
+        running.heard.interrupted |= came_late  # while it was torn down
+        end = _end_of(running) if lost is None else _end_of_lost(running, lost)
+        if not interrupts or (end.outcome is not None and end.outcome is running.end):  # its controller recorded that
+            return end
+        signal_name = signal.Signals(interrupts[0]).name
+        if came_late and end.outcome is not None and end.outcome.status == "interrupted":
+            why = f"{signal_name} came when a process of the run was lost, so it is not restarted"
+            end = replace(end, outcome=replace(end.outcome, error=why))
+        return replace(end, interrupted_by=signal_name)
 
 
 def _until_its_end(running: _Attempt, interrupts: list[int]) -> None:

@@ -24,6 +24,7 @@ from runtime.launch.supervision.ray_client import Assignment
 from runtime.metrics.writers import METRICS_FILE
 from runtime.output.card import of_whole_run
 from runtime.output.directory import hold
+from runtime.output.restart_file import forget_restart, note_interrupt, note_restart
 from runtime.settings import Settings
 from runtime.trace.notes import Status
 from runtime.wording import counted
@@ -73,7 +74,10 @@ class _History:
         if self.held is None:
             self.held = hold(self.output)
 
+            forget_restart(self.output)  # a killed process may have left one
+
     def let_go(self) -> None:
+        forget_restart(self.output)
         if self.held is not None:
             os.close(self.held)
 
@@ -181,8 +185,9 @@ def _attempts(
                 history.restarts.pop()
                 start, skipped = _next_start(settings, output, first, others, request, lost)
                 _tell_other_start(history, end.infra, start, [lost, *skipped])
-        except KeyboardInterrupt:
-            return _told(history, AttemptEnd(None, InterruptedAtStart(), None), None)
+        except KeyboardInterrupt as interrupt:
+            by = str(interrupt) or "SIGINT"
+            return _told(history, AttemptEnd(None, InterruptedAtStart(), None, interrupted_by=by), None)
         except _NoneLeft as error:
             return _told(history, AttemptEnd(None, RunFailed(f"{end.infra}; {error}"), None), None)
         history.in_vain += 1
@@ -204,7 +209,14 @@ def _no_restart(settings: Settings, history: _History, end: AttemptEnd, first: S
 
 
 def _told(history: _History, end: AttemptEnd, refusal: str | None) -> Outcome:
-    """The end of the last attempt. Raises its error if nothing was trained in any."""
+    """The end of the last attempt, which is the run's. Raises its error if nothing was trained in any."""
+    outcome = _outcome(history, end, refusal)
+    if end.interrupted_by is not None and outcome.status == "interrupted":
+        note_interrupt(history.output, outcome.error)
+    return outcome
+
+
+def _outcome(history: _History, end: AttemptEnd, refusal: str | None) -> Outcome:
     why = f"; {refusal}" if refusal and end.infra is not None else ""
     if end.outcome is not None:
         outcome = end.outcome
@@ -216,7 +228,8 @@ def _told(history: _History, end: AttemptEnd, refusal: str | None) -> Outcome:
     if known is None:
         raise _with(end.error, why)
     status: Status = "interrupted" if isinstance(end.error, InterruptedAtStart) else "failed"
-    error = None if status == "interrupted" else f"{end.error}{why}"
+    by = end.interrupted_by or "an interrupt"
+    error = f"{end.error}{why}" if status == "failed" else f"{by} came while the run was restarted"
     return history.outcome(replace(known, status=status, error=error))
 
 
@@ -286,6 +299,7 @@ def _tell_restart(
     goes_on, step = _goes_on(history, start, skipped)
     history.restarts.append(f"{why}; {goes_on}")
     cost = "; checkpointing.every_steps sets how many" if history.steps > step else ""
+    note_restart(history.output, number, most)
     history.listener(Notice(f"the run is restarted ({number} of at most {most}): {why}; {goes_on}{cost}"))
 
 

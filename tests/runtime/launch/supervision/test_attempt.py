@@ -95,11 +95,12 @@ def test_an_interrupt_while_a_lost_attempt_is_torn_down_is_heard(
     monkeypatch.setattr(module, "sweep", interrupted_sweep)
     task = Assignment(load_settings(None, []), tmp_path, Start(60, {}, ORIGIN, None), time.monotonic(), 0, [])
     ended = attempt(task, lambda message: None)
-    assert ended.infra is None, "it is not made again"
+    assert (ended.infra, ended.interrupted_by) == (None, "SIGTERM"), "it is not made again"
     if ended.outcome is None:
         assert isinstance(ended.error, InterruptedAtStart)
     else:
-        assert (ended.outcome.status, ended.outcome.error) == ("interrupted", None)
+        assert ended.outcome.status == "interrupted"
+        assert ended.outcome.error == "SIGTERM came when a process of the run was lost, so it is not restarted"
         assert ended.outcome.lost == ("an actor died",)
 
 

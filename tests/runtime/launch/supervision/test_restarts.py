@@ -3,27 +3,34 @@
 The attempts are scripted; the checkpoints are real. `tests/chaos` has the same on Ray, with processes that are killed.
 """
 
+import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from fsm.errors import ConfigError
 from runtime.checkpoints.checkpoint import CHECKPOINTS, load
 from runtime.checkpoints.resume import ResumePoint
+from runtime.cli.app import app
 from runtime.control.failures import InterruptedAtStart, RunFailed
 from runtime.control.messages import Listener, Message, Notice, Outcome, Start, StepDone, ValidationDone
 from runtime.files import sha256_of
+from runtime.launch.signals import interrupts_by_signals
 from runtime.launch.supervision import restarts
 from runtime.launch.supervision.attempt import AttemptEnd
 from runtime.launch.supervision.ray_client import Assignment
 from runtime.launch.supervision.restarts import run_until_it_ends
 from runtime.output.directory import resume_problems, write_run_id
 from runtime.settings import load_settings
+from runtime.trace.notes import RunEnded
 from tests.runtime.checkpoints.helpers import ORIGIN, save_world, world_at
+from tests.runtime.explain.helpers import config_of, recording
 
 DIED = "actor run-trainer-0 died: connection error"
 Attempted = Callable[[Listener], AttemptEnd]
@@ -306,15 +313,52 @@ def test_what_was_trained_is_told_although_the_restarted_run_cannot_begin(output
     assert len(outcome.closed) == 2
 
 
-def test_an_interrupt_between_two_attempts_ends_the_run(output: Path) -> None:
+@pytest.mark.parametrize(("when", "name"), [("between", "SIGTERM"), ("between", "SIGINT"), ("within", "SIGTERM")])
+def test_an_interrupt_of_a_restart_ends_the_run_and_explain_says_the_same(output: Path, when: str, name: str) -> None:
     class Impatient(Told):
         def hear(self, message: Message) -> None:
-            if isinstance(message, Notice) and "restarted" in message.text:
-                raise KeyboardInterrupt
+            if when == "between" and isinstance(message, Notice) and "restarted" in message.text:
+                os.kill(os.getpid(), signal.Signals[name])
 
-    outcome = go(output, Impatient(), dies(steps=range(2)))
-    assert (outcome.status, outcome.error) == ("interrupted", None)
+    failed_run(output)
+    assert invoked("explain", str(output)) == (1, "failed")
+    unbegun = AttemptEnd(None, InterruptedAtStart(), None, interrupted_by=name)
+    with interrupts_by_signals():
+        attempts = [dies(steps=range(2)), lambda _: unbegun][: 1 if when == "between" else 2]
+        outcome = go(output, Impatient(), *attempts)
+    assert (outcome.status, outcome.error) == ("interrupted", f"{name} came while the run was restarted")
     assert len(outcome.closed) == 2
+    assert invoked("explain", str(output)) == (130, "interrupted")
+    said = CliRunner().invoke(app, ["explain", str(output)]).output
+    assert f"the run was interrupted after 1 step: {name} came while the run was restarted" in said
+    assert f"evenstep train --output {output} --resume" in said or "start it again in another directory" in said
+    (output / "trace.jsonl").rename(output / "trace-1.jsonl")  # of a resume
+    assert invoked("explain", str(output)) == (1, "failed")
+
+
+def failed_run(output: Path) -> None:
+    with recording(output / "trace.jsonl", config_of("in_order", 2)) as run:
+        run.commit(0, 1)
+        run.close()
+        run.trace.note(RunEnded("failed", DIED, 1, None, None))
+
+
+def invoked(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, [*arguments])
+    return result.exit_code, result.output.split()[0]
+
+
+def test_status_says_which_restart_is_under_way_and_forgets_it_with_the_run(output: Path) -> None:
+    class Asking(Told):
+        def hear(self, message: Message) -> None:
+            if isinstance(message, Notice) and "the run is restarted" in message.text:
+                self.texts.append(CliRunner().invoke(app, ["status", str(output)]).output)
+
+    (output / "restart.json").write_text('{"restart": 7, "most": 9}')  # a killed process left it
+    told = Asking()
+    go(output, told, dies(steps=range(1)), dies(steps=range(2)), ends(COMPLETED))
+    assert [f"restart {number} of at most 3" in says for number, says in enumerate(told.texts, 1)] == [True, True]
+    assert not (output / "restart.json").exists()
 
 
 def test_steps_whose_messages_died_with_a_process_are_counted_as_metrics_has_them(output: Path) -> None:
