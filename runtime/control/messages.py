@@ -57,6 +57,8 @@ class RunPlan:
     start: Start
     began_s: float = field(default_factory=time.monotonic)
     """When the command began, on this machine's monotonic clock."""
+    restarts: int = 0
+    """Of this run by its driver, so far."""
 
     @property
     def snapshot(self) -> Json | None:

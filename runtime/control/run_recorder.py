@@ -59,6 +59,8 @@ class RunRecorder:
         self._send = send
         self._began_s = self._progress_s = self._now_s()
         self.core: Core
+        self.restart: str | None = None
+        """Such as "restart 2 of at most 3"."""
         self._last_step: Json | None = None
         self._ended: notes.RunEnded | None = None
         self.workers_lost = 0
@@ -277,6 +279,7 @@ class RunRecorder:
     def standing(self) -> Standing:
         """Where the run stands now; writers that serve the latest values (Prometheus) get it too."""
         standing = standing_of_core(self.core, self._last_step, self._now_s() - self._progress_s)
+        standing = dataclasses.replace(standing, restart=self.restart)
         if self._ended is not None:
             standing = dataclasses.replace(standing, status=self._ended.status, waits_for=self._ended.said)
         line = dataclasses.asdict(standing)

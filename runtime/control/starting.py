@@ -42,6 +42,7 @@ from runtime.metrics.accumulator import StepMeter
 from runtime.metrics.writers import MetricsWriter, close_writers, open_writers
 from runtime.naming import PROBE, PROBED, start_actor
 from runtime.output.directory import begun_in, write_config, write_run_id
+from runtime.output.restart_file import restart_said
 from runtime.output.shared_output import SharedOutput
 from runtime.samples.book import SampleBook
 from runtime.settings import ObjectStorePlaneConfig, Settings
@@ -211,6 +212,7 @@ def _open_core(
         seeds={"run": settings.seed, "data": settings.data.seed},
         snapshot=saved,
         incarnation=incarnation,
+        restart=restart_said(plan.restarts, settings.cluster.max_run_restarts) if plan.restarts else None,
     )
     loop = asyncio.get_running_loop()
 
@@ -231,7 +233,7 @@ def _open_core(
         core.book.incarnation = incarnation
     else:
         core = restore(setup, saved, incarnation=incarnation, observer=recorder.observe)
-    recorder.core = core
+    recorder.core, recorder.restart = core, header["restart"]
 
     def record_failure(_: object, error: BaseException | None, __: object) -> None:
         """An error that ends the run before it has an Outcome is in its trace too (W3)."""

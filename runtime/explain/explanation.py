@@ -72,6 +72,7 @@ class Explanation(Finding):
             "advice": self.advice,
             "proof": list(self.proof),
             "failures": [asdict(found) for found in self.failures],
+            "restart": situation.restart,
             "status": status(moment.core.state) if ended is None else ended.status,
             "error": None if ended is None else ended.error,
             "model": None if ended is None else ended.model,

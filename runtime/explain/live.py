@@ -49,6 +49,8 @@ class Standing:
     idle_s: float
     """Since a group last finished or a step closed (W2)."""
     waits_for: str
+    restart: str | None = None
+    """Such as "restart 2 of at most 3"; None unless the run was restarted."""
 
 
 def standing_of_core(core: Core, last: Json | None, idle_s: float) -> Standing:
@@ -88,6 +90,8 @@ def live_lines(standing: Standing) -> tuple[str, str, str]:
         f"zero variance {number(standing.zero_variance_fraction)}",
         f"{number(standing.tokens_per_s, '.0f')} tokens/s",
     ]
+    if standing.restart is not None:
+        step.append(standing.restart)
     if standing.idle_s >= IDLE_SHOWN_S:
         step.append(f"no progress for {seconds(standing.idle_s)}")
     places = [

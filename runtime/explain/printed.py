@@ -46,7 +46,8 @@ def printed(explanation: Explanation) -> RenderableType:
         f"   step {situation.step}: {situation.state.step.selected} selected + {situation.charged} charged of "
         f"{situation.limits.size}"
     )
-    when = f"after record {moment.seq}, {clock}, {moment.monotonic_s:.1f} s in"
+    restart = "" if (said := situation.restart) is None else f", {said}"
+    when = f"after record {moment.seq}, {clock}, {moment.monotonic_s:.1f} s in{restart}"
     parts: list[RenderableType] = [title, Text(when, "dim")]
     parts += [Text(note) for note in _notes(situation)]
     parts += [Text(), counts_table(situation), places_line(situation), Text(), Text("what waits for what", "bold")]

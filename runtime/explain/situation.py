@@ -73,6 +73,12 @@ class Situation:
         return self.state.run.status is RunState.RUNNING
 
     @property
+    def restart(self) -> str | None:
+        """Such as "restart 2 of at most 3"; None of a process that is no restart, or of an older evenstep."""
+        said: str | None = self.trace.header.get("restart")
+        return said
+
+    @property
     def limits(self) -> Limits:
         return self.moment.core.limits
 

@@ -271,7 +271,9 @@ def _refuse_lost_reference(settings: Settings, initial: Path) -> None:
         )
 
 
-def run_on_ray(settings: Settings, output: Path, start: Start, listener: Listener, began_s: float = 0.0) -> Outcome:
+def run_on_ray(
+    settings: Settings, output: Path, start: Start, listener: Listener, began_s: float = 0.0, restarts: int = 0
+) -> Outcome:
     """`run_training` on the Ray session; its command began at `began_s` (monotonic; 0: now). Raises the same errors."""
     import ray
 
@@ -299,7 +301,8 @@ def run_on_ray(settings: Settings, output: Path, start: Start, listener: Listene
             model_directory = _prepare_model(settings, initial_model_of(output), listener)
             if start.resume is None:
                 write_config(output, settings)
-            plan = RunPlan(settings, names, model_directory, output.resolve(), start, began_s or time.monotonic())
+            began_s = began_s or time.monotonic()
+            plan = RunPlan(settings, names, model_directory, output.resolve(), start, began_s, restarts)
             return drive(plan, listener)
 
 

@@ -38,12 +38,19 @@ class TraceUnreadable(Exception):
 
 
 def make_header(
-    config: RunConfig, *, num_prompts: int, seeds: Mapping[str, int], snapshot: Json | None = None, incarnation: int = 0
+    config: RunConfig,
+    *,
+    num_prompts: int,
+    seeds: Mapping[str, int],
+    snapshot: Json | None = None,
+    incarnation: int = 0,
+    restart: str | None = None,
 ) -> Json:
     """The first line of a trace; `Trace` fills in `started_unix_s`.
 
     `config` is resolved, and may be of a subclass with more blocks; `num_prompts` are those of an epoch, as given to
     `set_up`; `snapshot` is what the core was restored from, exactly as given to `restore`; None for a new run.
+    `restart` is such as "restart 2 of at most 3", of a process that the run's driver started after it lost another.
     """
     return {
         "format": FORMAT,
@@ -55,6 +62,7 @@ def make_header(
         "packages": package_versions(),
         "config": config.model_dump(mode="json"),
         "snapshot": snapshot,
+        "restart": restart,
         "kinds": TABLE,
     }
 
@@ -73,6 +81,7 @@ def package_versions() -> dict[str, str]:
 _HEADER: Mapping[str, type | tuple[type, ...]] = {
     "part": int, "started_unix_s": (int, float), "num_prompts": int, "seeds": dict, "incarnation": int,
     "packages": dict, "config": dict, "snapshot": (dict, type(None)), "kinds": dict,
+    "restart": (str, type(None)),
 }  # fmt: skip
 _LATEST_UNIX_S = 1e11
 """The year 5138; later times are no dates for Python."""
@@ -82,7 +91,7 @@ _BLOCKS = ("grpo", "async_rl", "loss_fn", "policy")
 
 def check_header(header: Json) -> None:
     """Raise TraceUnreadable unless the header has what `make_header` writes, as far as readers rely on it."""
-    wrong = [key for key, kind in _HEADER.items() if not isinstance(header.get(key), kind) or header[key] is True]
+    wrong = [key for key, kind in _HEADER.items() if not isinstance(header.get(key), kind) or header.get(key) is True]
     if not wrong and not 0 <= header["started_unix_s"] < _LATEST_UNIX_S:
         wrong = ["started_unix_s"]
     if wrong:

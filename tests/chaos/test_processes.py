@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from runtime.launch.supervision.roles import Role
+from runtime.output.restart_file import restart_said
+from runtime.trace.reader import open_trace
 from runtime.trace.replay import replay
 from tests.chaos.live import LiveRun, Phase, left_by, one_of, started, summary_of, trained_prompts, wait_for_phase
 from tests.runtime.ends.helpers import LIMIT_S
@@ -21,7 +23,7 @@ from tests.runtime.ray.helpers import adds_up
 
 STEPS = 16
 SHUTDOWN_S = 20.0
-OVERRIDES = {
+OVERRIDES: dict[str, Any] = {
     "grpo.max_num_steps": STEPS,
     "checkpointing.every_steps": 2,
     "cluster.max_run_restarts": 5,
@@ -45,6 +47,8 @@ def is_one_run(run: LiveRun, restarts: int) -> dict[str, Any]:
     assert summary["balance"]["trained"] == 4 * STEPS
     assert max(Counter(prompt for step in trained_prompts(run.output).values() for prompt in step).values()) == 1
     assert replay(Path(summary["trace"])).difference is None
+    restart = restart_said(restarts, OVERRIDES["cluster.max_run_restarts"]) if restarts else None
+    assert open_trace(Path(summary["trace"])).header["restart"] == restart
     assert "Traceback" not in said
     assert left_by(run) == [], said
     return summary

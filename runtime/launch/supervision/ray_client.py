@@ -61,7 +61,7 @@ Sent = Message | NotBegun | Defect
 """The last one is an Outcome, NotBegun or Defect."""
 
 
-Run = Callable[[Settings, Path, Start, Listener, float], Outcome]
+Run = Callable[[Settings, Path, Start, Listener, float, int], Outcome]
 """`run_on_ray` of `runtime.launch.run`, which imports this package."""
 
 
@@ -108,7 +108,7 @@ def _attempt(task: Assignment, run: Run, sending: "queue.SimpleQueue[Sent | None
             _leave_signals_to_the_driver()  # Ray has put its own handlers there
             if task.number:
                 _wait_for_name(task.settings)
-            ended = _ended(lambda: run(task.settings, task.output, task.start, tell, task.began_s))
+            ended = _ended(lambda: run(task.settings, task.output, task.start, tell, task.began_s, task.number))
             sending.put(ended)
         return ended
 

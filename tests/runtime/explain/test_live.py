@@ -23,6 +23,7 @@ from runtime.launch.progress import open_progress
 from runtime.metrics.accumulator import StepMeter
 from runtime.metrics.writers import JsonlWriter, PrometheusWriter
 from runtime.output.cluster_file import LivePlace, noted_in, place_of
+from runtime.output.restart_file import restart_said
 from runtime.trace.files import make_header
 from runtime.trace.notes import WorkerStarted
 from runtime.trace.reader import open_trace
@@ -67,6 +68,26 @@ def test_the_lines_say_how_the_step_fills_what_is_where_and_what_it_waits_for() 
         "waits for: step 0 has 0 selected and 0 charged of 4 and waits for 4 more, at least 4 of them eligible at once "
         "under in_order; next, one of 7 running rollouts must finish or fail"
     )
+
+
+def test_a_restarted_run_says_which_restart_it_is_in_its_lines_and_in_explain_alike(tmp_path: Path) -> None:
+    config = config_of("in_order", 4)
+    said = restart_said(2, 3)
+    assert said == "restart 2 of at most 3"
+    with Trace(tmp_path / "trace.jsonl", make_header(config, num_prompts=16, seeds={}, restart=said)) as trace:
+        recorder = RunRecorder(StepMeter(set_up(config, 16).limits, 0.0), (), trace, lambda message: None)
+        recorder.restart = said
+
+        def make_core(*given: Any, **named: Any) -> Core:
+            recorder.core = Core(*given, **named)
+            return recorder.core
+
+        World(config, 16, observer=recorder.observe, make_core=make_core)
+        assert f"  {said}" in live_lines(recorder.standing())[0]
+        (tmp_path / "live.ring-1.jsonl").write_bytes(recorder.recent_trace())
+    for path in (tmp_path / "trace.jsonl", tmp_path / "live.ring-1.jsonl"):
+        assert f" s in, {said}\n" in CliRunner().invoke(app, ["explain", str(path)]).output
+    assert explain(open_trace(tmp_path / "trace.jsonl"), outlook).as_json()["restart"] == said
 
 
 def test_a_run_that_has_not_begun_is_starting_and_not_deadlocked() -> None:
