@@ -60,7 +60,7 @@ class TrainChunk(NamedTuple):
     """Accumulate the gradients of these groups.
 
     Before: nothing; the chunk before it was reported trained. After: apply ClaimUnreadable for each group whose data
-    can't be read, then ChunkTrained, even if no group is left. The data stays until ClearRows names the group.
+    cannot be read, then ChunkTrained, even if no group is left. The data stays until ClearRows names the group.
     """
 
     step: int

@@ -91,7 +91,7 @@ def _next_answer(state: State) -> str:
 
 
 def waits_for(state: State, limits: Limits, sampler_name: str) -> str:
-    """What the current step waits for, where the groups in hand are, and what must happen next, or why it can't."""
+    """What the current step waits for, where the groups in hand are, and what must happen next, or why it cannot."""
     needs, outcome = _needs(state, limits, sampler_name)
     return "; ".join(part for part in (needs, describe_places(state, limits), outcome) if part)
 

@@ -202,7 +202,7 @@ def _refuse_foreign(setup: Setup, saved: Json) -> None:
 
 
 def _changes(setup: Setup, saved: Json) -> str:
-    """Which options changed so that the groups in hand can't be kept; '' for none."""
+    """Which options changed so that the groups in hand cannot be kept; '' for none."""
     changed = []
     if saved["sampler"] != setup.sampler_name:
         changed.append(f"sampler {saved['sampler']}, now {setup.sampler_name}")

@@ -47,7 +47,7 @@ _MAY_BE_NONE = ("target_step", "bucket", "start_weight", "dispatch_index", "disp
 def illegal(part: str, said: str, expected: str) -> IllegalSnapshot:
     """The error about a part."""
     return IllegalSnapshot(
-        f"the snapshot can't be restored: {part} {said}; expected: {expected}. It is damaged, or no core wrote it: "
+        f"the snapshot cannot be restored: {part} {said}; expected: {expected}. It is damaged, or no core wrote it: "
         f"resume from another checkpoint"
     )
 

@@ -15,6 +15,7 @@ from typing import Any
 from fsm.errors import EvenstepError
 
 Json = dict[str, Any]
+_EXPECTED = "a file is expected, but it is a {}"
 
 
 class FileNotWritten(EvenstepError):
@@ -44,7 +45,9 @@ def writing(path: Path, kept: str, also: tuple[type[Exception], ...] = ()) -> It
 
 
 def reason_of(error: OSError) -> str:
-    """The system's message, without its number."""
+    """The system's message, without its number; of a directory in place of a file, what was expected."""
+    if isinstance(error, IsADirectoryError):
+        return _EXPECTED.format("directory")
     return error.strerror or str(error) or type(error).__name__
 
 
@@ -121,7 +124,7 @@ def sha256_of(path: Path) -> str:
 
 
 def why_not_plain(path: Path) -> str | None:
-    """A phrase such as "is a FIFO, not a plain file"; None for a plain file or a missing one.
+    """A phrase such as "a file is expected, but it is a FIFO"; None for a plain file or a missing one.
 
     Opening a FIFO that a user names would wait for a writer, and reading a device may never end.
     """
@@ -133,7 +136,7 @@ def why_not_plain(path: Path) -> str | None:
         return None
     kinds = ((stat.S_ISDIR, "directory"), (stat.S_ISFIFO, "FIFO"), (stat.S_ISSOCK, "socket"))
     kind = next((name for is_kind, name in kinds if is_kind(mode)), "device")
-    return f"is a {kind}, not a plain file"
+    return _EXPECTED.format(kind)
 
 
 def refuse_not_plain(path: Path) -> None:

@@ -5,7 +5,6 @@ This imports neither torch nor ray.
 """
 
 import copy
-import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -17,11 +16,12 @@ from fsm.config.blocks import CoreLossConfig, CorePolicyConfig, RunConfig
 from fsm.config.parse import parse_config
 from fsm.config.plain import Deadline
 from fsm.config.strict import LONGEST_CHARACTERS, Strict, load_yaml
+from fsm.config.wording import nearest_of
 from fsm.errors import ConfigError
 from runtime.checkpointing import CheckpointingConfig
 from runtime.evaluation.config import ValidationConfig, with_whole_data
 from runtime.evaluation.sets import EvaluationSet, problems_of_sets, sets_of
-from runtime.files import refuse_not_plain
+from runtime.files import reason_of, refuse_not_plain
 from runtime.generation.config import GenerationConfig, VllmEngineConfig
 from runtime.migrate.hints import foreign_keys
 from runtime.models.config import TinyModelConfig, WarmupConfig
@@ -250,7 +250,7 @@ def read_document(path: Path) -> dict[str, Any]:
             document = load_yaml(file.read(LONGEST_CHARACTERS + 1))
     except OSError as error:
         raise ConfigError(
-            f"the configuration {path} cannot be read: {error.strerror or error}{_meant(path)}. Name a YAML file: "
+            f"the configuration {path} cannot be read: {reason_of(error)}{_meant(path)}. Name a YAML file: "
             f"`evenstep config` prints every key that a file may have; without a file the default run starts"
         ) from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -268,8 +268,8 @@ def _meant(path: Path) -> str:
         inside = path / "config.yaml"
         return f" (did you mean {inside}?)" if inside.is_file() else ""
     for folder in (path.parent, Path("examples")):
-        files = {file.name: file for file in folder.glob("*.y*ml") if file.is_file() and file != path}
-        for near in difflib.get_close_matches(path.name, files, n=1):
+        files = {file.stem: file for file in folder.glob("*.y*ml") if file.is_file() and file != path}
+        if (near := nearest_of(path.stem, files)) is not None:
             return f" (did you mean {files[near]}?)"
     return ""
 

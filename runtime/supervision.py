@@ -13,7 +13,7 @@ class SupervisionConfig(Strict):
         default=3,
         ge=0,
         description="Restarts of a run from its last checkpoint after a trainer rank, the controller or Ray itself has "
-        "died or frozen. Two in a row without a new step are the last.",
+        "died or frozen, or the trainer has missed a deadline. Two in a row without a new step are the last.",
     )
     frozen_timeout_s: float | None = Field(
         default=60.0,

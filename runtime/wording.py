@@ -1,5 +1,5 @@
 """Words that messages share: the core's."""
 
-from fsm.wording import counted
+from fsm.wording import are, counted
 
-__all__ = ["counted"]
+__all__ = ["are", "counted"]

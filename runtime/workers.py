@@ -64,15 +64,15 @@ class WorkersConfig(Strict):
         gt=0,
         le=LONGEST_S,
         description="Deadline for publishing weights, and for a generation worker to load them from the object store; "
-        "null: 10 times what is usual in the run, at least 900 s. A worker that misses it is restarted; a trainer that "
-        "does ends the run.",
+        "null: 10 times what is usual in the run, at least 900 s. A worker that misses it is restarted; after "
+        "a trainer that does, the run is.",
     )
     train_timeout_s: float | None = Field(
         default=None,
         gt=0,
         le=LONGEST_S,
-        description="Deadline for the trainer to finish a chunk or an optimizer step; null: 10 times what is usual in "
-        "the run, at least 3,600 s. Missing it ends the run.",
+        description="Deadline for the trainer to finish a chunk, an optimizer step or a copy for a checkpoint; null: "
+        "10 times what is usual in the run, at least 3,600 s. After one that is missed the run is restarted.",
     )
 
     @model_validator(mode="after")

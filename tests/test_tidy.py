@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,12 @@ def top(modules: set[str]) -> set[str]:
 @pytest.mark.parametrize("file", ALL_FILES)
 def test_every_file_can_be_read_in_one_sitting(file: Path) -> None:
     assert len(file.read_text(encoding="utf-8").splitlines()) <= 400
+
+
+def test_messages_and_documents_say_cannot_alike() -> None:
+    documents = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    texts = {file: file.read_text(encoding="utf-8") for file in (*documents, *chain(*FILES.values()))}
+    assert [str(file.relative_to(ROOT)) for file, text in texts.items() if "can" + "'t" in text] == []
 
 
 @pytest.mark.parametrize("file", ALL_FILES)

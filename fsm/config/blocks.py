@@ -80,7 +80,7 @@ class WeightFifoConfig(Strict):
 
 
 def _module_and_class(target: str) -> str:
-    """Refuse what can't be the name of a class. Whether there is such a class shows when it is loaded."""
+    """Refuse what cannot be the name of a class. Whether there is such a class shows when it is loaded."""
     if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*", target):
         raise ValueError('allowed: "module:ClassName", as in "my_package.samplers:ShortestFirst"')
     return target

@@ -151,18 +151,18 @@ def _bucket_with_losses(config: RunConfig, sampler: SamplerTraits) -> Iterator[s
     """The weight_fifo sampler with dynamic sampling, or with a drop budget above 0."""
     if not _trains_by_bucket(sampler):
         return
-    why = "a bucket is trained before any later one, and a group lost from it would leave a step that it can't fill. "
+    why = "a bucket is trained before any later one, and a group lost from it would leave a step that it cannot fill. "
     others = "take another sampler, such as in_order or ready_first"
     if config.grpo.use_dynamic_sampling:
         yield (
-            f"the {sampler.name} sampler can't be combined with grpo.use_dynamic_sampling: {why}"
+            f"the {sampler.name} sampler cannot be combined with grpo.use_dynamic_sampling: {why}"
             f"Set use_dynamic_sampling to false, or {others}."
         )
     for key in ("max_consecutive_dropped_prompts", "max_skipped_prompts"):
         budget = getattr(config.async_rl.rollout_failure, key)
         if budget > 0:
             yield (
-                f"the {sampler.name} sampler can't be combined with a drop budget, and "
+                f"the {sampler.name} sampler cannot be combined with a drop budget, and "
                 f"async_rl.rollout_failure.{key} is {budget}: {why}Set {key} to 0, or {others}."
             )
 

@@ -27,7 +27,7 @@ WINDOW_OPTIONS = ("max_lookahead_versions", "max_staleness_versions")
 
 
 def build_sampler(config: RunConfig) -> PromptGroupSampler:
-    """The sampler of a run. Raises ConfigError for a custom one that can't be loaded or lacks something."""
+    """The sampler of a run. Raises ConfigError for a custom one that cannot be loaded or lacks something."""
     sampler = config.async_rl.sampler
     if isinstance(sampler, CustomConfig):
         return load_custom(sampler)
@@ -73,11 +73,11 @@ def imported(name: str, where: str) -> ModuleType:
     except BaseException as cause:
         if isinstance(cause, ModuleNotFoundError) and f"{name}.".startswith(f"{cause.name}."):
             raise ConfigError(
-                f"{where}: module {name} can't be imported ({cause}). Its folder must be on the Python path: "
+                f"{where}: module {name} cannot be imported ({cause}). Its folder must be on the Python path: "
                 f"run from there, install it, or set PYTHONPATH"
             ) from cause
         raise ConfigError(
-            f"{where}: module {name} can't be imported: {_place(cause, name)}: {type(cause).__name__}: {cause}. "
+            f"{where}: module {name} cannot be imported: {_place(cause, name)}: {type(cause).__name__}: {cause}. "
             f"It must be a module that can be imported without an error; correct it"
         ) from cause
 
@@ -96,7 +96,7 @@ def _place(cause: BaseException, name: str) -> str:
 
 
 def _file_of(name: str) -> str:
-    """The file of a module that can't be compiled."""
+    """The file of a module that cannot be compiled."""
     try:
         found = importlib.util.find_spec(name)
     except SyntaxError:
@@ -116,17 +116,17 @@ def _refusing(said: str) -> Iterator[None]:
 
 
 def _construct(found: type[Any], options: dict[str, Any], where: str) -> PromptGroupSampler:
-    with _refusing(f"{where} can't be asked what its constructor takes"):
+    with _refusing(f"{where} cannot be asked what its constructor takes"):
         signature = inspect.signature(found)
     try:
         signature.bind(**options)
     except TypeError as cause:
         raise ConfigError(
-            f"{where} can't be made with {sorted(options)}: {cause}; its constructor takes {signature}"
+            f"{where} cannot be made with {sorted(options)}: {cause}; its constructor takes {signature}"
         ) from cause
-    with _refusing(f"{where} can't be made with {options}"):
+    with _refusing(f"{where} cannot be made with {options}"):
         sampler = found(**options)
-    with _refusing(f"{where} can't be asked what it is"):
+    with _refusing(f"{where} cannot be asked what it is"):
         return _fitting(sampler, where)
 
 

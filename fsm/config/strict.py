@@ -67,7 +67,7 @@ class _Loader(yaml.SafeLoader):
             # PyYAML's constructors raise what Python raises for a date that does not exist, or for too many digits.
             given = f"{node.value!r:.60}" if isinstance(node, yaml.ScalarNode) else "a value"
             raise yaml.constructor.ConstructorError(
-                None, None, f"{given} can't be read as {node.tag}: {error}"[:300], node.start_mark
+                None, None, f"{given} cannot be read as {node.tag}: {error}"[:300], node.start_mark
             ) from None
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
@@ -94,7 +94,7 @@ class _Loader(yaml.SafeLoader):
     def _key(self, node: yaml.Node) -> Any:
         key = self.construct_object(node, deep=True)
         if not isinstance(key, Hashable):
-            raise yaml.constructor.ConstructorError(None, None, f"{key} can't be a key", node.start_mark)
+            raise yaml.constructor.ConstructorError(None, None, f"{key} cannot be a key", node.start_mark)
         return key
 
 

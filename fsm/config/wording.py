@@ -107,8 +107,17 @@ def _or(words: Iterable[str]) -> str:
 
 def nearest(word: str, known: Sequence[str], otherwise: str) -> str:
     """Which known word may be meant, as a question; `otherwise` where none is near."""
-    near = difflib.get_close_matches(word, known, n=1)
-    return f"did you mean {near[0]}?" if near else otherwise
+    near = nearest_of(word, known)
+    return otherwise if near is None else f"did you mean {near}?"
+
+
+def nearest_of(word: str, known: Iterable[str], alike: float = 0.66) -> str | None:
+    """The known word that this one may be misspelt for; None if none is near.
+
+    alike: the least likeness of the two, by difflib. At 0.66 about a third of the letters may differ.
+    """
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=alike)
+    return near[0] if near else None
 
 
 def _problem(error: Any, model: Model, foreign_keys: Mapping[str, str]) -> str:
@@ -211,8 +220,8 @@ def _misspelt(place: Place, given: object) -> str:
     if isinstance(given, Mapping):
         for keys in (given, given.get("options")):
             others += [str(key) for key in keys if key not in known] if isinstance(keys, Mapping) else []
-    near = difflib.get_close_matches(wanted, others, n=1)
-    return f"; was it meant by {near[0]}?" if near else ""
+    near = nearest_of(wanted, others)
+    return "" if near is None else f"; was it meant by {near}?"
 
 
 def _place(model: Model, location: Sequence[int | str]) -> Place:

@@ -34,7 +34,7 @@ class Eligible(Enum):
     STAMPED = "stamped"
     """Those whose target step is the step being trained."""
     OLDEST_BUCKET = "oldest bucket"
-    """Those of the oldest bucket that has a group queued, in flight or ready. Such a sampler can't lose a group."""
+    """Those of the oldest bucket that has a group queued, in flight or ready. Such a sampler cannot lose a group."""
     FRESH = "fresh"
     """Those whose staleness is within `staleness_bound`."""
 

@@ -47,7 +47,7 @@ class PromptGroupSampler(Protocol):
         """True when it admits no staleness: every group is trained by the weights that generated it."""
 
     def required_buffer_capacity(self, groups_per_step: int) -> int | None:
-        """The smallest max_buffered_rollouts under which it can't block (A4), or None where it can't say."""
+        """The smallest max_buffered_rollouts under which it cannot block (A4), or None where it cannot say."""
 
 
 @runtime_checkable

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from runtime.actors.probing import ProbeTimes, Stopwatch
 from runtime.actors.seat import SeatedWorker
 from runtime.usual import UsualTime
+from runtime.wording import are, counted
 
 
 class Streaks:
@@ -46,8 +47,9 @@ async def watch_number(
         if number >= least:
             below.reset()
         elif below.look() > 2.0 * starts.deadline_s:
+            healthy = f"{counted(number, 'generation worker')} {are(number)} healthy"
             fail(
-                f"{number} generation workers are healthy, and cluster.min_healthy_workers is {least}, for "
-                f"{below.elapsed_s:.0f} s: twice the deadline of a start (cluster.start_timeout_s)"
+                f"{healthy}, and cluster.min_healthy_workers is {least}, for {below.elapsed_s:.0f} s: twice the "
+                "deadline of a start (cluster.start_timeout_s)"
             )
             return

@@ -74,13 +74,14 @@ async def keep_alive(
 ) -> NoReturn:
     """Probe an actor that Ray restarts when it ends: `kill` it if it is silent, and tell `lost` why it is restarted.
 
-    `ask` sends a probe. An actor that starts is waited for without limit: it may wait for a node. One that Ray holds to
+    `ask` sends a probe, whose reply differs from life to life of the actor: Ray may restart one between two probes. An
+    actor that starts is waited for without limit: it may wait for a node. One that Ray holds to
     be alive and cannot connect to is frozen or unreachable.
     """
     away = Stopwatch(0.5 * times.timeout_s)
     while True:
         try:
-            await ask()
+            life = await ask()
             while True:
                 await asyncio.sleep(times.interval_s)
                 reply = asyncio.ensure_future(ask())
@@ -89,10 +90,12 @@ async def keep_alive(
                     kill()
                     break
                 try:
-                    reply.result()
+                    before, life = life, reply.result()
                 except RayActorError as error:
                     lost(f"it died: {error}")
                     break
+                if life != before:
+                    lost("it died")
             away.reset()
         except RayActorError as error:
             if not _RPC_FAILED.search(str(error)):  # it is being restarted

@@ -7,6 +7,7 @@ is an infra failure, which Ray raises in the caller. Ray restarts it, since it h
 
 import asyncio
 import math
+import os
 import random
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -97,8 +98,9 @@ class RewardWorker:
             rated = await asyncio.gather(*(self._group(task, of, *group) for group in groups))
         return Scored(rated, None if pool is None else pool.take_notice())
 
-    async def ping(self) -> None:
-        """Show that the process answers. Ray calls it in a thread of its own (`runtime.naming.PROBED`)."""
+    async def ping(self) -> int:
+        """Show that the process answers, and which one it is; in a thread of its own (`runtime.naming.PROBED`)."""
+        return os.getpid()
 
     async def close(self) -> None:
         """End the processes of the pools; they would end with this one anyway."""

@@ -116,7 +116,7 @@ class TrainerGroup:
     async def save_model(self, directory: Path) -> Path:
         """Write the policy as a Hugging Face directory that replaces `directory`. Returns its path.
 
-        Raises ModelNotSaved if it can't be written; an older model there is unchanged then.
+        Raises ModelNotSaved if it cannot be written; an older model there is unchanged then.
         """
         path: Path = (await self._all("save_model", directory, self._chat_template))[0]
         return path

@@ -16,7 +16,7 @@ from runtime.files import Json, sha256_of
 from runtime.models.directory import identity_of_directory
 from runtime.settings import SMOLLM2, TINY, Settings
 from runtime.tasks.base import Chat, Task, TaskError
-from runtime.tasks.config import DataConfig
+from runtime.tasks.config import DataConfig, DatasetTaskConfig, JsonlTaskConfig
 
 DRAWN_SAMPLE = 64
 """Of a task that draws its prompts, so many are hashed at the start of the epoch, and as many spread over it.
@@ -32,6 +32,7 @@ _HASH = "the hash of the"
 """The start of the names of hashes."""
 _PROMPTS, _ROWS = f"{_HASH} prompts", f"{_HASH} rows"
 """Only large data has the latter (`Task.identity`). Older checkpoints of it have the former, which is not compared."""
+_LINES = "the number of lines"
 _WHOLE = f"{_HASH} messages, tools and columns"
 """What the prompts' hash leaves out. Older checkpoints lack it."""
 _TEMPLATE = f"{_HASH} data.chat_template"
@@ -89,15 +90,28 @@ def changed_content(saved: Json, here: Json) -> list[str]:
     return [name.removeprefix(f"{_HASH} ") for name in differing]
 
 
-def changed_rows(saved: Json, here: Json) -> str | None:
-    """How rows differ whose number and settings are as they were; None if something else differs, or nothing."""
-    changed = changed_content(saved, here)
-    if not changed:
-        return None
-    same = _PROMPTS in saved and _PROMPTS in here and saved[_PROMPTS] == here[_PROMPTS]
-    known = "; prompts and answers are as they were" if same else ""
-    named = ["prompts and answers" if name == "prompts" else name for name in changed]
-    return f"the content of its {' and its '.join(named)} differs{known}"
+def changed_files(saved: Json, here: Json, data: DataConfig) -> list[str]:
+    """The files of `data` whose content differs, each with what was expected and what was found.
+
+    [] if something differs that is no content of a file, or nothing does.
+    """
+    found = list(differences(saved, here))
+    if not all(text.startswith((_LINES, _HASH)) for text in found):
+        return []
+    template = [text.removeprefix(f"{_TEMPLATE} ") for text in found if text.startswith(_TEMPLATE)]
+    rows = [text.replace(_PROMPTS, f"{_PROMPTS} and answers") for text in found if not text.startswith(_TEMPLATE)]
+    return [
+        *([f"{_rows_of(data)}: {'; '.join(rows)}"] if rows else []),
+        *([f"{data.chat_template} (data.chat_template): its hash {template[0]}"] if template else []),
+    ]
+
+
+def _rows_of(data: DataConfig) -> str:
+    """What the prompts are read or drawn from."""
+    if not isinstance(data.task, JsonlTaskConfig | DatasetTaskConfig):
+        return f"the task {data.task.name} (data.task)"
+    path = data.task.path
+    return f"{path if isinstance(path, str | Path) else ', '.join(path)} (data.task.path)"
 
 
 def refuse_changed_data(task: Task, began_with: str | None) -> None:
@@ -134,7 +148,7 @@ def _data(data: DataConfig, task: Task) -> Json:
         **options,
         _TEMPLATE: _hash_of_template(data),
         **{f"data.{key}": block[key] for key in _COMPARED},
-        "the number of lines" if task.is_listed else "data.num_prompts": task.num_prompts,
+        _LINES if task.is_listed else "data.num_prompts": task.num_prompts,
         **({_PROMPTS: _hash_of_prompts(task)} if task.identity is None else {_ROWS: task.identity}),
         _WHOLE: _hash_of_whole(task),
     }

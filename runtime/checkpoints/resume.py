@@ -21,9 +21,10 @@ from runtime.checkpoints.checkpoint import (
     load,
     newest_whole,
 )
-from runtime.checkpoints.origin import Origin, changed_content, changed_rows, differences
+from runtime.checkpoints.origin import Origin, changed_content, changed_files, differences
 from runtime.files import Json
 from runtime.output.directory import CONFIG, RUN, run_id_of
+from runtime.tasks.config import DataConfig
 
 NEWEST = "newest"
 """In place of a checkpoint's name: the newest whole one of the run's directory."""
@@ -61,16 +62,18 @@ class ResumeRefused(ConfigError):
         super().__init__(f"the run cannot start from checkpoint {path}: {reason}{advice}")
 
 
-def find_resume_point(output: Path, request: ResumeRequest, here: Origin, setup: Setup) -> ResumePoint:
+def find_resume_point(
+    output: Path, request: ResumeRequest, here: Origin, setup: Setup, data: DataConfig
+) -> ResumePoint:
     """The checkpoint to resume from, verified in full, and tried on the core. Changes nothing.
 
     `here` has the configured data and model, and an id for a run that has none; `setup` is the one that the run will
-    have. Raises ConfigError if the run cannot resume: it names the checkpoint, the reason, and the remedy. It is
-    ResumeRefused if the checkpoint is to blame.
+    have; `data` names the files in a refusal. Raises ConfigError if the run cannot resume: it names the checkpoint, the
+    reason, and the remedy. It is ResumeRefused if the checkpoint is to blame.
     """
     checkpoint, notices = _chosen(output, request)
     run = _run_of(output, checkpoint) or here.run
-    other_data = _compare(output, request, checkpoint, here, notices)
+    other_data = _compare(output, request, checkpoint, here, data, notices)
     control = _with_group_size(checkpoint)
     if other_data:
         control = for_other_data(control)
@@ -142,7 +145,9 @@ def _run_of(output: Path, checkpoint: Checkpoint) -> str | None:
     return known if known is not None or origin is None else origin.run
 
 
-def _compare(output: Path, request: ResumeRequest, checkpoint: Checkpoint, here: Origin, notices: list[str]) -> bool:
+def _compare(
+    output: Path, request: ResumeRequest, checkpoint: Checkpoint, here: Origin, data: DataConfig, notices: list[str]
+) -> bool:
     """C3: whether the run resumes with other data, which the user must have allowed."""
     then = checkpoint.origin
     if then is None:
@@ -166,11 +171,11 @@ def _compare(output: Path, request: ResumeRequest, checkpoint: Checkpoint, here:
         )
     others = list(differences(then.data, here.data))
     if others and not request.accepts_other_data:
-        rows = changed_rows(then.data, here.data)
-        back = f"Put the old files back, which {output / CONFIG} names under data"
+        files = changed_files(then.data, here.data, data)
+        back = f"Put back {'what was there' if len(files) == 1 else 'what was in both'}, or name its copy"
         _refuse(
             checkpoint.path,
-            f"it was written with other data: {rows or _listed(others)}. {back if rows else as_it_was}; or add "
+            f"it was written with other data: {_listed(files or others)}. {back if files else as_it_was}; or add "
             "--new-data: trained prompts stay, others are dropped, and the new data is read from its start",
         )
     if not others and request.accepts_other_data:

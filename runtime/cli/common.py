@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from fsm.errors import ConfigError
 from runtime.explain.live import NotReachable
-from runtime.files import aside_of, replacing
+from runtime.files import aside_of, reason_of, replacing
 from runtime.samples.file import SamplesUnreadable
 from runtime.trace.choose import head_of
 from runtime.trace.files import TraceUnreadable, first_step_of, older_traces
@@ -97,7 +97,7 @@ def require_writable(output: Path) -> None:
     """Find out early whether `write_whole` can write a file. Raises OutputRefused."""
     with _refusing(output):
         if output.is_dir():
-            raise IsADirectoryError(errno.EISDIR, "it is a folder")
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if output.exists() and not os.access(output, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         if output.exists() and not output.is_file():
@@ -113,7 +113,7 @@ def _refusing(output: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise OutputRefused(
-            f"{output} can't be written: {error.strerror or error}; name a file in a folder that can be written to"
+            f"{output} cannot be written: {reason_of(error)}; name a file in a folder that can be written to"
         ) from error
 
 

@@ -28,7 +28,7 @@ UNITS = {"_s": "in seconds", "_bytes": "in bytes", "_tokens": "in tokens"}
 def config_command(write: WriteOption = None) -> None:
     """Print every configuration key as Markdown: what it may hold, its default, and what it means.
 
-    Exit codes: 0 printed or refreshed, 2 a document has no place for it or can't be written.
+    Exit codes: 0 printed or refreshed, 2 a document has no place for it or cannot be written.
 
     Example: evenstep config | grep staleness
     """

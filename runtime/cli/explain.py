@@ -72,7 +72,7 @@ def explain_command(
 
     Verdicts of a run that is over: completed (0), stopped (1), failed (1), interrupted (130), as from evenstep train.
 
-    Other exit codes: 1 the trace can't be read or the run can't be reached, 2 the command was used wrongly.
+    Other exit codes: 1 the trace cannot be read or the run cannot be reached, 2 the command was used wrongly.
 
     Example: evenstep explain runs/today --at 14:03:20
     """
@@ -101,7 +101,10 @@ def _explain(trace: TraceFile, at: str | None) -> Explanation:
     if at is None:
         return explain_now(trace, outlook)
     if _SEQ.fullmatch(at):
-        return explain(trace, outlook, seq=int(at))
+        explanation = explain(trace, outlook, seq=int(at))
+        if (last := explanation.situation.moment.seq) < int(at):
+            raise WrongUse(f"--at {at} is beyond the trace, whose last record is {last}")
+        return explanation
     return explain(trace, outlook, unix_s=_time(at, trace.started_unix_s))
 
 
@@ -168,7 +171,7 @@ def status_command(
 ) -> None:
     """Print once where a live run stands: its step, where its groups are, and what it waits for.
 
-    Exit codes: 0 printed, 1 the run can't be reached, 2 the command was used wrongly.
+    Exit codes: 0 printed, 1 the run cannot be reached, 2 the command was used wrongly.
 
     Example: evenstep status runs/today
     """

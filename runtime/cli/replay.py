@@ -41,7 +41,7 @@ def replay_command(
     Replay compares changes and effects after every event and the state at every snapshot, and checks the properties of
     states and transitions on the way. It stops at the first difference and shows it in full.
 
-    Exit codes: 0 no difference, 1 the trace can't be read, 2 something differs or a property does not hold.
+    Exit codes: 0 no difference, 1 the trace cannot be read, 2 something differs or a property does not hold.
 
     Example: evenstep replay runs/today/trace.jsonl --to 5000
     """

@@ -32,7 +32,7 @@ def report_command(
     If the run was resumed or restarted, the page of its directory joins the traces of all its processes. It says where
     each went on; a step that was done again is shown once, as it was done last.
 
-    Exit codes: 0 written, 1 the trace can't be read, 2 the page can't be written or the command was used wrongly.
+    Exit codes: 0 written, 1 the trace cannot be read, 2 the page cannot be written or the command was used wrongly.
 
     Example: evenstep report runs/today -o report.html
     """

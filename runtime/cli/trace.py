@@ -53,7 +53,7 @@ def trace(
     A record must match all options that are given; if none does, stderr says so. Times are seconds since the trace was
     opened, and wall time. Lines that begin with · are notes: what only the runtime knows.
 
-    Exit codes: 0 shown, 1 the trace can't be read, 2 the command was used wrongly.
+    Exit codes: 0 shown, 1 the trace cannot be read, 2 the command was used wrongly.
 
     Examples:
 

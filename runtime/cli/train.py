@@ -131,7 +131,7 @@ def _refuse_wrong_use(resume: str | None, output: Path | None, summary: Path | N
             f"written; create it, or name another file"
         )
     if summary is not None and (problem := why_not_plain(summary)):
-        raise ConfigError(f"--summary {summary}: {problem}, and would be replaced by one; name another file")
+        raise ConfigError(f"--summary {summary}: {problem}, which would be replaced; name another file")
 
 
 def _end_unbegun(status: Status, error: Exception, summary: Path | None, traceback: str | None = None) -> NoReturn:
@@ -157,7 +157,7 @@ def _end(result: "RunResult", summary: Path | None, console: Console) -> NoRetur
 
 
 def _write(summary: Path | None, value: dict[str, Any], exit_code: int) -> NoReturn:
-    """Write the summary and exit. If it can't be written, the command fails."""
+    """Write the summary and exit. If it cannot be written, the command fails."""
     from runtime.files import FileNotWritten, write_json_aside, writing
 
     if summary is not None:

@@ -7,7 +7,6 @@ start with `pumps`: a sync of weights is `pumps.sync`, a rollout that dies is `p
 
     controller    the actor: phases, messages, interrupts, the watchdog
     starting      phase 1: actors, core, pumps
-    deadline      deadlines of calls to the trainer
     event_loop    events in, effects out, tasks and timers
     pumps/        effects to calls of trainer, fleet and recorder; answers to events
     collapse      nothing is left to learn, said once
@@ -16,5 +15,6 @@ start with `pumps`: a sync of weights is `pumps.sync`, a rollout that dies is `p
     ending        phase 4: what is saved, and the outcome
     held          the line of code that keeps the event loop from turning
     failures      the first cause of an error, in one line
+    deadline      deadlines of calls to the trainer
     messages      what the controller sends to the process that started the run
 """

@@ -31,6 +31,7 @@ from runtime.control.wall_clock import OutOfTime, WallClock
 from runtime.evaluation.config import DEFAULT_SET
 from runtime.explain.live import Standing
 from runtime.output.shared_output import SharedOutput
+from runtime.wording import counted
 
 T = TypeVar("T")
 
@@ -131,7 +132,7 @@ class Controller:
         for name, prompts in self._plan.start.held_out.items():
             self._phase = f"{phase} is under way"
             of_set = "" if name == DEFAULT_SET else f" of {name}"
-            self._tell(Notice(f"measuring accuracy on {prompts} held-out prompts{of_set}"))
+            self._tell(Notice(f"measuring accuracy on {counted(prompts, 'held-out prompt')}{of_set}"))
             evaluation = await self._unless_cut(run.pumps.sync.measure(name, f"{name}-{when}", self._progressed))
             self._progressed()
             run.recorder.evaluated(version, name, evaluation)

@@ -1,4 +1,4 @@
-"""Deadlines of calls to the trainer, which is not restarted by itself: one that passes ends the run with its cause."""
+"""Deadlines of calls to the trainer, which is not restarted by itself: when one passes, the whole run is restarted."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -41,7 +41,7 @@ class Deadline:
 
 
 def of_training(configured_s: float | None = None) -> Deadline:
-    """Of a chunk, or an optimizer step. The first one of a run may compile and allocate for long."""
+    """Of a chunk, an optimizer step or a copy of the state. The first one of a run may compile and allocate long."""
     return Deadline("cluster.train_timeout_s", UsualTime(floor_s=3600.0, factor=10.0, configured=configured_s))
 
 

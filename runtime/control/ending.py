@@ -18,6 +18,7 @@ from fsm.explain import why_groups_are_lost
 from fsm.machines.trainer import TrainerState
 from fsm.snapshot import Json, snapshot
 from runtime.checkpoints.checkpoint import CHECKPOINTS
+from runtime.control.deadline import TrainerSilent
 from runtime.control.event_loop import Control
 from runtime.control.failures import InterruptedAtStart, RunFailure, failure_of
 from runtime.control.messages import SAVING_SHARE, Outcome, RunPlan
@@ -78,8 +79,8 @@ async def save_at_end(run: BegunRun, end: End, output: Path, settings: Settings,
 
     A checkpoint that is being written is waited for first. Calls `saving` as it advances. Both belong between two
     optimizer steps. After a failure in an optimizer step, the weights may be half a step's, so nothing is saved and
-    the last checkpoint stays. Nor is anything after a stop for numbers that are not finite, unless rewards alone are
-    the cause.
+    the last checkpoint stays. It does also if the trainer hangs, and after a stop for numbers that are not finite,
+    unless rewards alone are the cause.
     """
     trainer, pumps, outcome = run.control.core.state.trainer, run.pumps, run.outcome
     usual_s = max(pumps.training.longest_s, pumps.checkpoints.longest_s)
@@ -91,6 +92,9 @@ async def save_at_end(run: BegunRun, end: End, output: Path, settings: Settings,
         return
     finally:
         outcome.checkpoint = run.recorder.last_checkpoint or outcome.checkpoint
+    if isinstance(end.error, TrainerSilent):
+        outcome.lost += ("the weights were not saved: the trainer does not answer",)
+        return
     if end.status == "failed" and trainer.status is TrainerState.FINISHING:
         outcome.lost += (
             f"the weights were not saved: the run failed in the optimizer step {trainer.version}, which may have been "
@@ -149,8 +153,10 @@ async def write_final_card(run: BegunRun, plan: RunPlan) -> None:
 
 
 def _wants_checkpoint(run: BegunRun, end: End) -> bool:
-    """No checkpoint of a core that is wrong, of an unfinished step, or where the last one is of this very end."""
+    """No checkpoint by a trainer that hangs, of a wrong core, an unfinished step, or where the last is of this end."""
     trainer = run.control.core.state.trainer
+    if isinstance(end.error, TrainerSilent):
+        return False
     if end.status == "failed" and trainer.status is TrainerState.FINISHING:
         return False
     if run.resumed_from is not None and not run.ran:

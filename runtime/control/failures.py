@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from fsm.errors import EvenstepError, InvariantBroken
 from runtime.checkpoints.checkpoint import CheckpointRefused
+from runtime.control.deadline import TrainerSilent
 from runtime.generation.engine import PolicyNotFinite, RequestRefused
 from runtime.groups import KINDS_KEPT, kind_of_failure
 from runtime.metrics.writers import MetricsBackendMissing
@@ -64,7 +65,7 @@ class RunFailure(NamedTuple):
     cause: BaseException
     """The error that was raised first."""
     infra: bool = False
-    """A process died, or an object is lost, and no code of evenstep or of its user is known to be at fault."""
+    """A process died or hangs, or an object is lost, and no code of evenstep or of its user is known to be at fault."""
 
 
 class FailedAttempts:
@@ -103,7 +104,7 @@ def failure_of(error: BaseException) -> RunFailure:
     if is_infra(cause):
         return RunFailure(_in_one_line(cause), None, cause, infra=True)
     if isinstance(cause, _SELF_EXPLANATORY) and not isinstance(cause, InvariantBroken):
-        return RunFailure(str(cause), None, cause)
+        return RunFailure(str(cause), None, cause, infra=isinstance(cause, TrainerSilent))
     says = f"{type(cause).__name__}: {_shortened(str(cause))}"
     return RunFailure(says, "".join(traceback.format_exception(error)), cause)
 

@@ -138,7 +138,7 @@ class RunRecorder:
         if worker in self._quarantined:
             self._quarantined.remove(worker)
         else:
-            self._send(Notice(f"generation worker {worker} died and is restarted: {reason.splitlines()[0]}"))
+            self._send(death_of_worker(worker, reason))
 
     def actor_restarted(self, actor: str, what: str, reason: str) -> None:
         """A reward worker or the group store; `what` is one of RESTARTED."""
@@ -309,3 +309,8 @@ def noted_call(recorder: RunRecorder, call: str, number: int) -> Iterator[None]:
     recorder.note(notes.CallBegan(call, number))
     yield
     recorder.note(notes.CallEnded(call, number))
+
+
+def death_of_worker(worker: str, reason: str) -> Notice:
+    """What the user hears of it; before there is a recorder too."""
+    return Notice(f"generation worker {worker} died and is restarted: {reason.splitlines()[0]}")

@@ -35,7 +35,7 @@ from runtime.control.pumps.not_applied import StepsNotApplied
 from runtime.control.pumps.rows import Rows
 from runtime.control.pumps.sync import SyncPump
 from runtime.control.pumps.training import TrainingPump
-from runtime.control.run_recorder import RunRecorder
+from runtime.control.run_recorder import RunRecorder, death_of_worker
 from runtime.files import FileNotWritten, writing
 from runtime.generation.config import VllmEngineConfig
 from runtime.metrics.accumulator import StepMeter
@@ -88,6 +88,7 @@ async def begin(
             f"{cluster.num_generation_workers}, engine: {settings.generation.engine.name})"
         )
     )
+    fleet.on_death = lambda worker, reason: tell(death_of_worker(worker, reason))
     fleet.start()
     await trainer.look(shared)
     await trainer.open()
@@ -294,6 +295,7 @@ def make_pumps(
     folder, now_s = plan.output / CHECKPOINTS, asyncio.get_running_loop().time()
     checkpoints = CheckpointPump(control, trainer, rows, recorder, settings.checkpointing, folder, now_s, not_applied)
     cluster = settings.cluster
+    checkpoints.copies = of_training(cluster.train_timeout_s)
     generation = GenerationPump(control, fleet, rows, recorder, failure.rollout_timeout_s)
     generation.on_expired = fleet.expired
     stop_after = settings.loss_fn.stop_after_steps_without_tokens

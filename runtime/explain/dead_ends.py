@@ -34,7 +34,7 @@ class Cause(NamedTuple):
 
 
 def cause_of(situation: Situation) -> Cause:
-    """Why the step can't be filled, in a state in which no event can come."""
+    """Why the step cannot be filled, in a state in which no event can come."""
     return next(cause for find in _CAUSES if (cause := find(situation)) is not None)  # the last one always applies
 
 
@@ -186,7 +186,7 @@ def _partial_stamp(situation: Situation) -> Cause | None:
     return Cause(
         (
             f"{situation.sampler} selects only groups of {what} and needs {situation.least} of them at once; {others}",
-            f"{what} can't be filled any more: {have} of {needed}, nothing queued or in flight for it",
+            f"{what} cannot be filled any more: {have} of {needed}, nothing queued or in flight for it",
         ),
         "its groups were lost, or got another stamp with a later attempt: every attempt must keep the "
         "stamp of its batch (D3), and under weight_fifo no group may be lost (no dynamic sampling, no drop budgets). "
@@ -264,8 +264,9 @@ def _version_needed(situation: Situation) -> int | None:
 
 def _otherwise(situation: Situation) -> Cause:
     hand = ", ".join(class_name(group_class) for group_class in classes_in_hand(situation.state)[:6]) or "nothing"
+    data = "data is left" if batch_is_left(situation.state, situation.limits) else "no data is left"
     return Cause(
-        (f"no data is left, and what is in hand does not make up step {situation.step}: {hand}",),
+        (f"{data}, and what is in hand does not make up step {situation.step}: {hand}",),
         "this is a defect of evenstep or of a custom sampler; evenstep replay tells which rule was broken first",
     )
 

@@ -31,7 +31,7 @@ EXIT = {
     RunVerdict.LIVELOCKED: 6,
     RunVerdict.DEADLOCKED: 7,
 }
-"""Exit codes by verdict. 1 also means that the trace can't be read, 2 that the command was used wrongly."""
+"""Exit codes by verdict. 1 also means that the trace cannot be read, 2 that the command was used wrongly."""
 
 TROUBLE = frozenset({RunVerdict.DEADLOCKED, RunVerdict.LIVELOCKED, RunVerdict.STALLED, RunVerdict.STARVED})
 """Verdicts that a run's outcome does not make irrelevant: they explain it."""
@@ -141,9 +141,16 @@ def _find(situation: Situation) -> Finding:
     if not situation.begun:
         if is_left(situation.trace.path.parent):
             return Finding(RunVerdict.FAILED, (NEVER_BEGAN,), START_AGAIN)
-        said = "the run has not begun: its actors are being started"
+        said = "the run has not begun: its actors are being started, or its first validation is under way"
         return Finding(RunVerdict.HEALTHY, (said,), "nothing yet; ask again once it has begun")
-    return _going_on(situation)
+    return _going_on(situation) if situation.running else _at_its_end(situation)
+
+
+def _at_its_end(situation: Situation) -> Finding:
+    """All steps are closed, and the outcome is not recorded: the run is saved and measured."""
+    idle = seconds(situation.now_s - situation.moment.monotonic_s)
+    said = f"all steps are closed; the model is being saved, or measured for the last time (last record {idle} ago)"
+    return Finding(RunVerdict.HEALTHY, (said,), "nothing yet; the outcome is recorded when that is done")
 
 
 def _going_on(situation: Situation) -> Finding:

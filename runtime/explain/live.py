@@ -164,7 +164,7 @@ def _ask(run: str, address: str, namespace: str, ask: Callable[[Any], Any]) -> A
         ray.init(address=address, namespace=namespace, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise NoController(
-            f"Ray can't be reached at address {address} ({error}): name the cluster with --address, or {instead}"
+            f"Ray cannot be reached at address {address} ({error}): name the cluster with --address, or {instead}"
         ) from error
     try:
         actor: Any = ray.get_actor(f"{run}-controller", namespace=namespace)
@@ -178,7 +178,7 @@ def _ask(run: str, address: str, namespace: str, ask: Callable[[Any], Any]) -> A
         raise NotReachable(f"the controller of run {run} does not answer within {ANSWER_S:g} s: {instead}") from error
     except RayError as error:
         why = str(error).partition("\n")[0]
-        raise NoController(f"the controller of run {run} can't be asked ({why}): {instead}") from error
+        raise NoController(f"the controller of run {run} cannot be asked ({why}): {instead}") from error
     finally:
         ray.shutdown()
     if answer is None:

@@ -65,7 +65,9 @@ class Situation:
     stopped_by: EvenstepError | None
     """The error with which the core stopped the run; None if it did not."""
     ended: RunEnded | None
-    """The recorded outcome, or the one that the core's state shows; None if the run is not over."""
+    """The recorded outcome, or the one that the core's state shows; None if the run is not over.
+
+    A completed core alone does not end a run: its model is saved and measured first."""
 
     @property
     def running(self) -> bool:
@@ -219,6 +221,8 @@ def situation_at(trace: TraceFile, look: Look, *, seq: int | None, unix_s: float
     if given.running:
         return given
     if given.state.run.status is RunState.COMPLETED:
+        if given.ended is None and not given.at_the_end:
+            return given  # it is saved and measured, or its process died meanwhile
         return dataclasses.replace(given, ended=given.ended or _ended(given, "completed", None))
     error = _stopped_by(given)
     state = given.state._replace(run=Run()) if isinstance(error, Stalled) else given.state

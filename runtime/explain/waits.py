@@ -7,10 +7,10 @@ from typing import NamedTuple
 from fsm.explain import class_name
 from fsm.machines.trainer import TrainerState
 from fsm.values import pages
-from runtime.explain.finding import LEAST_S, Finding, RunVerdict, limit_s, seconds
+from runtime.explain.finding import LEAST_S, Finding, RunVerdict, Usual, limit_s, seconds
 from runtime.explain.situation import Situation
 from runtime.trace.vitals import RunningAttempt
-from runtime.wording import counted
+from runtime.wording import are, counted
 
 OLDEST_SHOWN = 3
 CLASSES_TRIED = 16
@@ -90,12 +90,12 @@ def _dead_workers(situation: Situation) -> Finding | None:
         for name, worker in sorted(workers.items())[:8]
     )
     in_flight = situation.state.sheet.in_flight
+    all_dead = "the one generation worker is" if len(workers) == 1 else f"all {len(workers)} generation workers are"
     return Finding(
         RunVerdict.STALLED,
         (
             f"{counted(in_flight, 'group')} in flight, and no worker is left to generate any",
-            f"all {len(workers)} generation workers are dead, the last for "
-            f"{seconds(situation.age_s(last_s))}: {listed}",
+            f"{all_dead} dead, the last for {seconds(situation.age_s(last_s))}: {listed}",
         ),
         "find out why the workers died (memory, the node, the driver) and why none was restarted: Ray has no "
         "resources for them, or they die at their start. Then resume from the last checkpoint",
@@ -116,8 +116,8 @@ def _hanging_rollouts(situation: Situation) -> Finding | None:
     return Finding(
         RunVerdict.STALLED,
         (
-            f"{len(hanging)} of {len(situation.vitals.rollouts)} running rollouts are far older than usual, and the "
-            f"step can't close without them",
+            f"{len(hanging)} of {len(situation.vitals.rollouts)} running rollouts {are(len(hanging))} far older "
+            f"than usual, and the step cannot close without {'it' if len(hanging) == 1 else 'them'}",
             _oldest(situation, hanging, f"; {what}"),
         ),
         "set async_rl.rollout_failure.rollout_timeout_s, so that a rollout that hangs fails and is retried"
@@ -197,17 +197,27 @@ def waiting(situation: Situation) -> Finding:
     classes = sorted({class_name(known) for one in rollouts if (known := situation.class_of(one)) is not None})
     chain = (
         f"the step needs {len(rollouts)} running rollouts ({'; '.join(classes[:4])})",
-        f"the oldest rollouts, {'within the usual range' if usual else 'the first of the run'}: "
-        f"{_oldest(situation, rollouts)}",
+        f"the oldest rollouts, {_compared(oldest_s, usual)}: {_oldest(situation, rollouts)}",
     )
     if oldest_s <= half_s:
         return Finding(RunVerdict.HEALTHY, chain, "nothing: rollouts are within their usual time")
+    beyond = usual is not None and oldest_s > max(usual.p99_s, YOUNG_S)
+    wrong = f"it counts as stalled from {seconds(usual.limit_s)} on" if usual and beyond else "nothing is wrong"
     return Finding(
         RunVerdict.SLOW,
         chain,
-        "nothing is wrong; to wait less, shorten max_new_tokens or the verifier's time, add generation workers, or let "
+        f"{wrong}; to wait less, shorten max_new_tokens or the verifier's time, add generation workers, or let "
         "dispatch lead further (a larger window)",
     )
+
+
+def _compared(oldest_s: float, usual: Usual | None) -> str:
+    """An age beside those of the rollouts that finished."""
+    if usual is None:
+        return "the first of the run"
+    if oldest_s <= max(usual.p99_s, YOUNG_S):
+        return "within the usual range"
+    return f"older than usual (99 % took at most {seconds(usual.p99_s)})"
 
 
 def _between_attempts(situation: Situation) -> Finding:

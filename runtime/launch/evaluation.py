@@ -163,7 +163,7 @@ def _directory_of(settings: Settings, examinee: Examinee, made: Path) -> Path:
 
 
 def _refuse_long_sequences(settings: Settings, sets: Sequence[EvaluationSet], directory: Path) -> None:
-    """Raise UnsupportedModel, with the keys at fault, for sequences that the torch engine can't compute."""
+    """Raise UnsupportedModel, with the keys at fault, for sequences that the torch engine cannot compute."""
     generation, limits = settings.generation, _engine_of(settings, sets)
     if not isinstance(generation.engine, TorchEngineConfig):
         return
@@ -182,7 +182,7 @@ def _problems(
     stops: tuple[int, ...],
     tell: Tell,
 ) -> Iterator[str]:
-    """Why sets can't be measured, found before the model is loaded."""
+    """Why sets cannot be measured, found before the model is loaded."""
     if isinstance(settings.generation.engine, VllmEngineConfig):
         check_vllm_installed()
     if not sets:

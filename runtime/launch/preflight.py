@@ -136,7 +136,7 @@ def problems_of_users(settings: Settings, tell: Tell) -> list[str]:
 def data_problems(data: DataConfig, size: PoolSize = _ALONE, tell: Tell = lambda text: None) -> list[str]:
     """A task, a line, an option or a verifier that is wrong, with its file and line if it has them.
 
-    A verifier of a user or a package is tried in a separate process, as one of a pool, where it can't harm this one.
+    A verifier of a user or a package is tried in a separate process, as one of a pool, where it cannot harm this one.
     `tell` gets a line if that takes long, the number of lines held out, and the output of a verifier that fails.
     """
     splits: tuple[Split, ...] = ("training", "validation") if data.validation_size else ("training",)
@@ -262,13 +262,13 @@ def output_problems(output: Path, *, resume: bool) -> Iterator[str]:
 
 
 def _refused_names(output: Path) -> Iterator[str]:
-    """Files and folders in the run's directory that the run would write to and can't."""
+    """Files and folders in the run's directory that the run would write to and cannot."""
     for name in _FILES:
         path = output / name
         if path.exists() and not path.is_file():
             yield f"{path} is not a plain file, and the run would write to it; move it away, or name another directory"
         elif path.exists() and not os.access(path, os.W_OK):
-            yield f"{path} can't be written to; correct its permissions, or name another directory"
+            yield f"{path} cannot be written to; correct its permissions, or name another directory"
     for name in _FOLDERS:
         path = output / name
         if path.exists() and not (path.is_dir() and os.access(path, os.W_OK | os.X_OK)):

@@ -51,7 +51,7 @@ STARTS = 3
 def ray_session(settings: Settings) -> Iterator[None]:
     """Connect, and leave nothing behind: no process and no file of a private cluster, even if its processes hang (W3).
 
-    Raises ConfigError for a cluster that can't be joined, and RunFailed for a private one that does not come up.
+    Raises ConfigError for a cluster that cannot be joined, and RunFailed for a private one that does not come up.
     Ray is imported here, after its environment is set: it reads some of it at its import.
     """
     cluster = settings.cluster

@@ -38,6 +38,7 @@ from runtime.output.directory import (
     alone_in,
     config_changes,
     initial_model_of,
+    model_said,
     new_run_id,
     starting_in,
     write_config,
@@ -121,9 +122,8 @@ def run_training(
             listener(Notice("checking the data, the model and the machine"))
             read_large_data(settings, listener)
             start = decide_start(settings, output, resume, lambda text: listener(Notice(text)))
-            if start.resume is not None:
-                for notice in start.resume.notices:
-                    listener(Notice(notice))
+            for notice in () if start.resume is None else start.resume.notices:
+                listener(Notice(notice))
             address = settings.cluster.address
             listener(Notice("starting Ray" if address is None else f"connecting to Ray at {address}"))
             with memory:
@@ -169,7 +169,7 @@ def decide_start(
     if resume is None:
         return Start(num_prompts, held_out, origin, None, prompts_of_sets)
     _refuse_lost_reference(settings, initial_model_of(output))
-    point = find_resume_point(output, resume, origin, set_up_in_time(settings, num_prompts))
+    point = find_resume_point(output, resume, origin, set_up_in_time(settings, num_prompts), settings.data)
     _refuse_nothing_to_do(settings, output, point)
     if changes := config_changes(output, settings):
         tell(f"resuming with another configuration than the run had: {'; '.join(changes)}")
@@ -291,24 +291,23 @@ def run_on_ray(
     names = Names(settings.cluster.run_name or time.strftime("run-%Y%m%d-%H%M%S"), settings.cluster.namespace)
     listener(Notice(f"run {names.run} in {output}; evenstep status {shlex.quote(str(output))} says where it stands"))
     place = LivePlace(names.run, ray.get_runtime_context().gcs_address, names.namespace)
-    listener(Notice(f"counting the prompts and preparing the model {settings.policy.model_name}"))
+    listener(Notice(f"counting the prompts and preparing the model {model_said(settings, output)}"))
     with starting_in(output) as removed, _refused_files():
         if removed:
             listener(Notice(f"the last run that started in {output} never began: removed its {', '.join(removed)}"))
         if start.resume is None:
             write_run_id(output, start.origin.run)
         with alone_in(output), noted_in(output, place, lambda text: listener(Notice(text))):
-            model_directory = _prepare_model(settings, initial_model_of(output), listener)
+            model = _prepare_model(settings, initial_model_of(output), listener)
             if start.resume is None:
                 write_config(output, settings)
-            began_s = began_s or time.monotonic()
-            plan = RunPlan(settings, names, model_directory, output.resolve(), start, began_s, restarts)
+            plan = RunPlan(settings, names, model, output.resolve(), start, began_s or time.monotonic(), restarts)
             return drive(plan, listener)
 
 
 @contextmanager
 def _refused_files() -> Iterator[None]:
-    """Raise ConfigError for a file that can't be written before the run begins."""
+    """Raise ConfigError for a file that cannot be written before the run begins."""
     try:
         yield
     except FileNotWritten as error:
@@ -392,10 +391,8 @@ def places_of(settings: Settings, output: Path, outcome: Outcome, listener: List
             places["traceback"] = output / TRACEBACK_FILE
         except FileNotWritten as error:
             listener(Notice(str(error)))
-    if outcome.checkpoint is not None:
-        places["checkpoint"] = outcome.checkpoint
-    if outcome.model is not None:
-        places["model"] = outcome.model
+    kept = {"checkpoint": outcome.checkpoint, "model": outcome.model}
+    places |= {name: place for name, place in kept.items() if place is not None}
     within = output.resolve()
     return {
         name: output / place.relative_to(within) if place.is_relative_to(within) else place

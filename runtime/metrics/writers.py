@@ -101,7 +101,7 @@ def open_writers(
     run_name: for W&B; None lets W&B choose.
     samples: write samples.jsonl.
     table_every_steps: steps between two tables of samples in TensorBoard and W&B; None: no tables.
-    Raises MetricsBackendMissing, FileNotWritten if metrics.jsonl or samples.jsonl can't be opened, and OSError if the
+    Raises MetricsBackendMissing, FileNotWritten if metrics.jsonl or samples.jsonl cannot be opened, and OSError if the
     port is taken; then leaves nothing open.
     """
     writers: list[MetricsWriter] = []

@@ -7,7 +7,7 @@ import yaml
 
 from fsm.config.strict import load_yaml
 from fsm.errors import ConfigError
-from runtime.files import refuse_not_plain
+from runtime.files import reason_of, refuse_not_plain
 
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _PICKLES = (b"\x80", b"PK")
@@ -20,7 +20,7 @@ def text_of(path: Path) -> str:
         refuse_not_plain(path)
         held = path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from None
+        raise ConfigError(f"{path} cannot be read: {reason_of(error)}") from None
     try:
         return held.decode("utf-8-sig")
     except UnicodeDecodeError as error:

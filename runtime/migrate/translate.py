@@ -1,13 +1,12 @@
 """Translate a document of another framework into one of evenstep, with a line on each of its keys."""
 
 import copy
-import difflib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fsm.config.wording import given_as
+from fsm.config.wording import given_as, nearest_of
 from runtime.migrate import conversions, nemo_rl, tasks, trl, verl
 from runtime.migrate.rows import Converted, Fate, KeyTable, Row, Theirs, leaves, put, read_conversion, unresolved_in
 
@@ -165,8 +164,8 @@ def _near(path: str, below: Mapping[str, set[str]], alike: float) -> str | None:
         block = ".".join(parts[:end])
         names = below.get(block, set())
         if name not in names:
-            found = difflib.get_close_matches(name, sorted(names), 1, alike)
-            return f"{block}.{found[0]}".lstrip(".") if found else None
+            found = nearest_of(name, sorted(names), alike)
+            return None if found is None else f"{block}.{found}".lstrip(".")
     return None
 
 

@@ -47,6 +47,6 @@ def _unknown(node: nodes.Node, environment: ImmutableSandboxedEnvironment) -> tu
 
 
 def said_of_syntax(message: str) -> str:
-    """Jinja's message for a template that can't be compiled, in words of what to correct."""
+    """Jinja's message for a template that cannot be compiled, in words of what to correct."""
     unknown = re.fullmatch(r"No (filter|test) named (.+?)\.?", message)
     return f"is not Jinja: {message}" if unknown is None else f"unknown {unknown[1]} {unknown[2]}"

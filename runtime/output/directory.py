@@ -28,9 +28,10 @@ from fsm.errors import ConfigError
 from runtime.files import reason_of, refuse_not_plain, write_json_aside, write_text_aside, writing
 from runtime.metrics.writers import METRICS_FILE, SAMPLES_FILE
 from runtime.output.shared_output import TOKEN_FILE
-from runtime.settings import Settings, load_settings
+from runtime.settings import TINY, Settings, load_settings
 from runtime.trace.files import trace_path
 from runtime.trace.show import printable
+from runtime.wording import counted
 
 MARK = "not-begun"
 CONFIG, MODEL, RUN = "config.yaml", "model", "run.json"
@@ -62,7 +63,7 @@ def _made_at_start(output: Path) -> set[str]:
 
 
 def start_problems(output: Path) -> Iterator[str]:
-    """Why a new run can't start in a directory: it holds other files, or a run is starting there."""
+    """Why a new run cannot start in a directory: it holds other files, or a run is starting there."""
     found = sorted(path.name for path in output.iterdir())
     if MARK not in found:
         if found:
@@ -82,14 +83,14 @@ def start_problems(output: Path) -> Iterator[str]:
         with (output / MARK).open("ab") as mark:
             free = _lock(mark)
     except OSError as error:
-        yield f"{output / MARK} can't be opened ({reason_of(error)}): remove it, or name another directory"
+        yield f"{output / MARK} cannot be opened ({reason_of(error)}): remove it, or name another directory"
         return
     if not free:
         yield (f"{output} is the directory of a run that starts at this moment: wait for it, or name another directory")
 
 
 def resume_problems(output: Path) -> Iterator[str]:
-    """Why the run of a directory can't be resumed: another process runs it."""
+    """Why the run of a directory cannot be resumed: another process runs it."""
     try:
         with alone_in(output):
             pass
@@ -97,7 +98,7 @@ def resume_problems(output: Path) -> Iterator[str]:
         yield str(error).removeprefix(_CANNOT_START)
         return
     except OSError:
-        return  # it can't be read; `run_id_of` says why
+        return  # it cannot be read; `run_id_of` says why
     if _is_held(output):
         yield f"the run in {output} is being restarted by another process. Wait for its end, or end it, and resume then"
 
@@ -124,13 +125,13 @@ def starting_in(output: Path) -> Iterator[list[str]]:
     A directory with files and no mark, as of a run that is resumed, is left unchanged. A ConfigError removes the mark,
     the files made at the start, and the directories made here.
 
-    Raises ConfigError if the directory can't be made, or for a problem of `start_problems`.
+    Raises ConfigError if the directory cannot be made, or for a problem of `start_problems`.
     """
     made = [folder for folder in (output, *output.parents) if not folder.exists()]
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"--output {output}: the directory can't be made: {error}; name another one") from error
+        raise ConfigError(f"--output {output}: the directory cannot be made: {error}; name another one") from error
     if any(output.iterdir()) and not (output / MARK).exists():
         yield []
         return
@@ -182,7 +183,7 @@ def _lock(mark: IO[bytes]) -> bool:
 
 
 def is_left(output: Path) -> bool:
-    """Whether no process runs in a run's directory any more. False where that can't be told, as without its files."""
+    """Whether no process runs in a run's directory any more. False where that cannot be told, as without its files."""
     there = _lockable(output)
     return bool(there) and not any(map(_is_locked, there)) and not _is_held(output)
 
@@ -199,7 +200,7 @@ def _lockable(output: Path) -> list[Path]:
 def hold(output: Path) -> int | None:
     """Lock a directory until the file descriptor is closed.
 
-    None if there is no directory yet, another process has locked it, or its file system can't lock directories.
+    None if there is no directory yet, another process has locked it, or its file system cannot lock directories.
     """
     try:
         held = os.open(output, os.O_RDONLY | os.O_DIRECTORY)
@@ -223,7 +224,7 @@ def _is_held(output: Path) -> bool:
         fcntl.flock(looked, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except OSError:  # a file system that can't lock directories
+    except OSError:  # a file system that cannot lock directories
         return False
     finally:
         os.close(looked)
@@ -260,14 +261,14 @@ def write_config(output: Path, settings: Settings) -> None:
 def config_changes(output: Path, settings: Settings) -> list[str]:
     """Keys whose value differs from the directory's config.yaml, as `loss_fn.ratio_clip_max 0.28 → 0.2`.
 
-    Empty without that file. One line with the reason if it can't be loaded.
+    Empty without that file. One line with the reason if it cannot be loaded.
     """
     if not (output / CONFIG).is_file():
         return []
     try:
         before = load_settings(output / CONFIG)
     except ConfigError as error:
-        return [f"{CONFIG} can't be compared: {error}"]
+        return [f"{CONFIG} cannot be compared: {error}"]
     had, has = (dict(_leaves(each.model_dump(mode="json"))) for each in (before, settings))
     return [
         f"{key} {json.dumps(had.get(key))} → {json.dumps(has.get(key))}"
@@ -299,7 +300,7 @@ def write_run_id(output: Path, run: str) -> None:
 
 
 def run_id_of(output: Path) -> str | None:
-    """The id of the run in a directory; None without a run.json. Raises ConfigError for one that can't be read."""
+    """The id of the run in a directory; None without a run.json. Raises ConfigError for one that cannot be read."""
     path = output / RUN
     if not path.exists():
         return None
@@ -317,3 +318,10 @@ def run_id_of(output: Path) -> str | None:
 def initial_model_of(output: Path) -> Path:
     """Where the initial model is, or will be. Older runs have it in MODEL itself."""
     return output / MODEL if (output / MODEL / "config.json").exists() else output / MODEL / "initial"
+
+
+def model_said(settings: Settings, output: Path) -> str:
+    """The model that a run begins with, in words; a tiny one is warmed up where it is made, unless a run left it."""
+    name, steps = settings.policy.model_name, settings.warmup.steps
+    is_made = name == TINY and not (initial_model_of(output) / "config.json").exists()
+    return f"{name}, warmed up by {counted(steps, 'supervised step')}" if is_made and steps else name

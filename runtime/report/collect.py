@@ -117,7 +117,7 @@ class Collected:
         self.processes: list[TracedProcess] = []
         self.shape = _shape(trace.header)
         self.limits = _limits(trace)
-        """None if the run's custom sampler can't be loaded here: they depend on it."""
+        """None if the run's custom sampler cannot be loaded here: they depend on it."""
         self.texts = Texts()
         self.attempts = Attempts(self.texts)
         self.counters = Counters()

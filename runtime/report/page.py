@@ -145,7 +145,7 @@ def _data(collected: Collected, verdict: dict[str, Any]) -> tuple[dict[str, Any]
 def verdict_of(trace: TraceFile, look: Look) -> dict[str, Any]:
     """The explanation of the trace's end as JSON; or `unknown` with the reason why there is none.
 
-    There is none if today's core differs from the recorded one, or if a custom sampler can't be loaded here.
+    There is none if today's core differs from the recorded one, or if a custom sampler cannot be loaded here.
     """
     try:
         return explain_now(trace, look).as_json()

@@ -18,16 +18,16 @@ class Older(NamedTuple):
 
 
 def older_of(trace: TraceFile) -> Older:
-    """The traces that the same run wrote before this one, back to the first that can't be read from its beginning on.
+    """The traces that the same run wrote before this one, back to the first that cannot be read from its beginning on.
 
-    Raises TraceUnreadable: this trace can't be read.
+    Raises TraceUnreadable: this trace cannot be read.
     """
     found: list[TraceFile] = []
     after = trace
     for path in reversed(older_traces(trace.path)):
         if _first_seq(after) not in (0, None):
             first = f"{after.path.name} begins with record {_first_seq(after)}"
-            return Older(found[::-1], f"{first}, so {path.name} and what was before it can't be joined to it")
+            return Older(found[::-1], f"{first}, so {path.name} and what was before it cannot be joined to it")
         try:
             opened = open_trace(path)
             first_seq = _first_seq(opened)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from runtime.files import Json
+from runtime.files import Json, reason_of, why_not_plain
 from runtime.metrics.writers import SAMPLES_FILE
 from runtime.samples.book import RESUMED, SAMPLE
 from runtime.tasks.judges import LARGEST
@@ -55,7 +55,7 @@ class SamplesFile:
             raise self._unreadable(error) from error
 
     def _unreadable(self, error: OSError) -> SamplesUnreadable:
-        return SamplesUnreadable(f"{self.path} can't be read: {error.strerror or error}")
+        return SamplesUnreadable(f"{self.path} cannot be read: {reason_of(error)}")
 
 
 def samples_of(given: Path) -> SamplesFile:
@@ -66,8 +66,8 @@ def samples_of(given: Path) -> SamplesFile:
             f"{path} does not exist: the run wrote no samples (samples.per_step is 0, no step has closed yet, or an "
             f"older evenstep made it), or {given} is not the directory of a run; give the directory that --output named"
         )
-    if not path.is_file():
-        raise SamplesUnreadable(f"{path} is not a plain file; give a run's directory, or its {SAMPLES_FILE}")
+    if problem := why_not_plain(path):
+        raise SamplesUnreadable(f"{path}: {problem}; give a run's directory, or its {SAMPLES_FILE}")
     return SamplesFile(path)
 
 

@@ -52,7 +52,7 @@ class _Jumps(selectors.SelectSelector):
 class VirtualLoop(asyncio.SelectorEventLoop):
     """One owner, no threads, no files. `time` starts at `now_s` seconds.
 
-    `run_until_complete` raises NothingScheduled or TimeIsUp where the work can't end, or takes too long, and Halted.
+    `run_until_complete` raises NothingScheduled or TimeIsUp where the work cannot end, or takes too long, and Halted.
     """
 
     def __init__(self, now_s: float, turns_max: int) -> None:

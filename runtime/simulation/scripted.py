@@ -105,7 +105,7 @@ class PumpedWorld(World):
         self._loop: VirtualLoop | None = None
         self._settings = settings
         self.claims: tuple[int, ...] = ()
-        """Prompts whose data the trainer can't read; it says so when it is done with the chunk."""
+        """Prompts whose data the trainer cannot read; it says so when it is done with the chunk."""
         super().__init__(settings, num_prompts, check_setup=False)
 
     def _open(self) -> None:

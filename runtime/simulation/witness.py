@@ -326,7 +326,7 @@ class Witness:
         return attempt is not None
 
     def claims(self, prompts: Iterable[int]) -> None:
-        """The trainer says that it can't read these."""
+        """The trainer says that it cannot read these."""
         self._unreadable |= set(prompts)
 
     def finishes(self, step: int) -> None:

@@ -68,6 +68,8 @@ class VerdictFault:
     remedy: str
     infra: bool = False
     """No fault of the prompt or of the code that rates, such as a service out of reach: a retry may help (L7)."""
+    of_code: bool = False
+    """The code that rates cannot be loaded, which no item is to blame for: `happened` is all there is to say."""
 
 
 class InfraFault(str):
@@ -174,9 +176,13 @@ class JudgedTask(Task):
     def case(self, index: int, completion: Completion) -> tuple[Any, ...]:
         """The judge's arguments for a rollout of item `index`; they are pickled."""
 
-    @abstractmethod
     def blame(self, index: int, completion: Completion, fault: VerdictFault) -> str:
-        """Why a rollout of item `index` has no verdict, with the item, the completion and the remedy."""
+        """Why a rollout of item `index` has no verdict, and the remedy."""
+        return fault.happened if fault.of_code else self.blame_rollout(index, completion, fault)
+
+    @abstractmethod
+    def blame_rollout(self, index: int, completion: Completion, fault: VerdictFault) -> str:
+        """The same with the item and the completion, which may have caused the fault."""
 
 
 Rated = Verdict | str

@@ -54,7 +54,7 @@ def read_chat_template(data: DataConfig) -> str | None:
     if file is None:
         return None
     if problem := why_not_plain(file):
-        raise TaskError(f"data.chat_template {file}: {problem}; name a plain file")
+        raise TaskError(f"data.chat_template {file}: {problem}; correct the path")
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:  # ValueError: no UTF-8, or a null character in the path

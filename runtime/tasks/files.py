@@ -83,7 +83,7 @@ class FileTask(JudgedTask):
         prompt = opening if isinstance(opening, str) else [dict(each) for each in opening.messages]
         return case_of(completion, prompt=prompt, answer=item.answer, columns=row)
 
-    def blame(self, index: int, completion: Completion, fault: VerdictFault) -> str:
+    def blame_rollout(self, index: int, completion: Completion, fault: VerdictFault) -> str:
         item = self._read(index)[1]
         return (
             f"{self.where(index)}: {self.judge.name} {fault.happened} for the completion "

@@ -58,7 +58,7 @@ class GymTask(JudgedTask):
         matches = self._pattern.findall(completion.text)
         return matches[-1] if matches else None, entry
 
-    def blame(self, index: int, completion: Completion, fault: VerdictFault) -> str:
+    def blame_rollout(self, index: int, completion: Completion, fault: VerdictFault) -> str:
         answer, entry = self.case(index, completion)
         return (
             f"reasoning_gym {self._name!r}, entry {index} ({entry['question']!r:.200}): its scorer "

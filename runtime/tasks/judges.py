@@ -3,13 +3,14 @@
 Imports the standard library alone at the top, since every verdict process imports this module.
 """
 
+import importlib
 import inspect
 import numbers
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from importlib import import_module
+from traceback import extract_tb
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from runtime.tasks.base import NoReward, Rate, ResultOf, TaskError, Verdict, wait_alone
@@ -126,7 +127,7 @@ def _called(target: str) -> Callable[[str, Mapping[str, Any]], object]:
 
 
 def _refuse_other_callers(target: str, function: Callable[..., Any]) -> None:
-    """Raises TaskError for a function that cannot be called with two values, as those of other libraries can't."""
+    """Raises TaskError for a function that cannot be called with two values, as those of other libraries cannot."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # written in C
@@ -267,7 +268,7 @@ def shown(value: object) -> str:
 
 
 def named_in_module(target: str, what: str, kind: str) -> tuple[str, str, dict[str, Any]]:
-    """The module and the name in `module:name`, and all that the module has. Raises TaskError if it can't be imported.
+    """The module and the name in `module:name`, and all that the module has. Raises TaskError if it cannot be imported.
 
     what, kind: as in messages: "the verifier", "function".
     """
@@ -275,12 +276,22 @@ def named_in_module(target: str, what: str, kind: str) -> tuple[str, str, dict[s
     if not module_name or not name:
         raise TaskError(f"{what} {target!r}: write it as module:{kind}")
     try:
-        return module_name, name, vars(import_module(module_name))
+        return module_name, name, vars(importlib.import_module(module_name))
     except ImportError as error:
-        raise TaskError(
-            f"{what} {target!r}: importing {module_name} failed: {error}; it must be importable where evenstep runs "
-            "(installed, or in PYTHONPATH)"
-        ) from error
+        is_absent = isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}.")
+        remedy = "it must be importable where evenstep runs (installed, or in PYTHONPATH)"
+        if not is_absent:
+            remedy = "install what it imports there, or correct that line"
+        place = "" if is_absent else _place_in_module(error)
+        raise TaskError(f"{what} {target!r}: importing {module_name} failed: {error}{place}; {remedy}") from error
+
+
+def _place_in_module(error: ImportError) -> str:
+    """` (file:line)` of the module that was to be imported, where it imports something else; "" if it has no file."""
+    frames = [at for at in extract_tb(error.__traceback__) if at.filename not in (__file__, importlib.__file__)]
+    frames = [at for at in frames if not at.filename.startswith("<")]
+    own = [at for at in frames if at.filename == frames[0].filename]
+    return f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
 
 
 def load_verifier(target: str) -> Callable[..., Any]:

@@ -22,7 +22,7 @@ def math(completion: str, answer: str) -> float:
     """1 if math_verify finds that an expression in the completion equals the answer, in LaTeX or in plain digits.
 
     An expression that takes longer than 5 s to read or to compare counts as wrong: math_verify has a deadline of its
-    own, by SIGALRM. Raises ValueError if the answer can't be read, and ImportError without math_verify.
+    own, by SIGALRM. Raises ValueError if the answer cannot be read, and ImportError without math_verify.
     """
     right = _right(answer)
     math_verify = _math_verify()
@@ -34,7 +34,7 @@ def _right(answer: str) -> Any:
     delimited = any(mark in answer for mark in ("$", r"\boxed", r"\(", r"\["))
     right = _math_verify().parse(answer if delimited else f"${answer}$")
     if not right:
-        raise ValueError(f"math_verify can't read the answer {answer!r:.200}; write it in LaTeX, as \\frac{{1}}{{2}}")
+        raise ValueError(f"math_verify cannot read the answer {answer!r:.200}; write it in LaTeX, as \\frac{{1}}{{2}}")
     return right
 
 

@@ -83,6 +83,8 @@ _HEADER: Mapping[str, type | tuple[type, ...]] = {
     "packages": dict, "config": dict, "snapshot": (dict, type(None)), "kinds": dict,
     "restart": (str, type(None)),
 }  # fmt: skip
+_ADDED = ("restart",)
+"""Keys that older traces lack."""
 _LATEST_UNIX_S = 1e11
 """The year 5138; later times are no dates for Python."""
 _BLOCKS = ("grpo", "async_rl", "loss_fn", "policy")
@@ -91,6 +93,9 @@ _BLOCKS = ("grpo", "async_rl", "loss_fn", "policy")
 
 def check_header(header: Json) -> None:
     """Raise TraceUnreadable unless the header has what `make_header` writes, as far as readers rely on it."""
+    missing = [key for key in _HEADER if key not in header and key not in _ADDED]
+    if missing:
+        raise TraceUnreadable(f"the header has no {missing[0]}: evenstep did not write it, or it is damaged")
     wrong = [key for key, kind in _HEADER.items() if not isinstance(header.get(key), kind) or header.get(key) is True]
     if not wrong and not 0 <= header["started_unix_s"] < _LATEST_UNIX_S:
         wrong = ["started_unix_s"]

@@ -88,7 +88,7 @@ class TraceFile:
         try:
             return decode(given, self.started_unix_s)
         except (KeyError, TypeError, ValueError) as error:
-            raise TraceUnreadable(f"{self.path}: record {given['q']} can't be read: {error}") from error
+            raise TraceUnreadable(f"{self.path}: record {given['q']} cannot be read: {error}") from error
 
     def json_of(self, line: bytes) -> Json:
         """A line as it is on disk. Raises TraceUnreadable."""
@@ -173,7 +173,7 @@ def _reading(part: Path) -> Iterator[IO[bytes]]:
             yield file
     except (OSError, EOFError, zlib.error) as error:
         raise TraceUnreadable(
-            f"{part} can't be read: {error}. If it is damaged or missing, name another part of the trace: each can be "
+            f"{part} cannot be read: {error}. If it is damaged or missing, name another part of the trace: each can be "
             "read alone"
         ) from error
 

@@ -103,8 +103,8 @@ class Replay:
                 raise  # it says what is wrong
             except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
                 raise TraceUnreadable(
-                    f"{self.trace.path}: record {seq} can't be replayed ({type(error).__name__}: {error}): if the file "
-                    "was not damaged, today's core can't take what an older one wrote"
+                    f"{self.trace.path}: record {seq} cannot be replayed ({type(error).__name__}: {error}): if the "
+                    "file was not damaged, today's core cannot take what an older one wrote"
                 ) from error
             if self.difference is not None:
                 return

@@ -213,7 +213,7 @@ class Trace:
         except OSError:
             with suppress(OSError):  # closing flushes, and fails in the same way
                 file.close()
-            self.path.unlink()  # a part without a header can't be read
+            self.path.unlink()  # a part without a header cannot be read
             raise
         self._bytes = len(header)
         return file

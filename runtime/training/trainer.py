@@ -192,7 +192,7 @@ class StepTrainer:
         return metrics
 
     def _not_finite(self, loss: float, grad_norm: float, lr: float) -> NotFinite | None:
-        """Why the step can't be applied, the same on all ranks. A collective: every rank must call it."""
+        """Why the step cannot be applied, the same on all ranks. A collective: every rank must call it."""
         fault = fault_of_update(
             loss=loss,
             norm=grad_norm,

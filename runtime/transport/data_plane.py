@@ -54,8 +54,9 @@ class GroupStore:
         self._life = time.time_ns()
         self._next = 0
 
-    def ping(self) -> None:
-        """Show that the store answers."""
+    def ping(self) -> int:
+        """Show that the store answers, and in which of its lives."""
+        return self._life
 
     def put(self, groups: Sequence[PackedGroup]) -> list[tuple[int, int]]:
         first, self._next = self._next, self._next + len(groups)

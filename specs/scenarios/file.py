@@ -207,7 +207,8 @@ def parse_move(number: int, raw: Any) -> Move:
 def load_scenario(path: Path) -> Scenario:
     """Read and check one file. Raises ScenarioMistake."""
     if path.exists() and not path.is_file():
-        raise ScenarioMistake("cannot be read: it is no plain file")  # a FIFO would be waited for
+        kind = "a directory" if path.is_dir() else "no plain file"  # a FIFO would be waited for
+        raise ScenarioMistake(f"cannot be read: a file is expected, but it is {kind}")
     try:
         raw = load_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -36,7 +36,7 @@ LIMIT_S = 300.0
 SLACK_S = 30.0
 DRIVER = "the driver"
 """The process that a user starts; it has no role of its own, since it is the one that looks."""
-TELLS = re.compile(r"died|has not run|is restarted|nothing was heard|no progress|killed|does not answer")
+TELLS = re.compile(r"died|has not run|is restarted|quarantined|nothing was heard|no progress|killed|does not answer")
 OVERRIDES = {
     "grpo.max_num_steps": STEPS,
     "checkpointing.every_steps": 3,
@@ -123,7 +123,10 @@ def all_keys() -> list[tuple[str, str, str]]:
 
 
 def run_cell(process: str, fault: str, phase: str, folder: Path | None = None) -> Cell:
-    """Run it. The run's directory lies in `folder`, and stays there; without one it is removed."""
+    """Run it. The run's directory lies in `folder`, and stays there; without one it is removed.
+
+    Raises LookupError if the process, or the run, ended before it could be struck.
+    """
     with tempfile.TemporaryDirectory(prefix="chaos-") as made:
         output = (folder or Path(made)) / "run"
         with started(output, overrides=OVERRIDES) as run:
@@ -139,7 +142,10 @@ def _observe(run: LiveRun, key: tuple[str, Fault, str], pid: int) -> Cell:
     process, fault, phase = key
     run.look()
     struck_s = time.monotonic()
-    os.kill(pid, signal.SIGKILL if fault is Fault.KILL else signal.SIGSTOP)
+    try:
+        os.kill(pid, signal.SIGKILL if fault is Fault.KILL else signal.SIGSTOP)
+    except ProcessLookupError:
+        raise LookupError(f"{process} ended by itself") from None
     if fault is Fault.PAUSE:
         run.wait(PAUSE_S)
         _continue(pid)

@@ -34,8 +34,8 @@ from runtime.trace.reader import open_trace
 from runtime.trace.records import TransitionRecord
 from tests.runtime.ends.helpers import COMMAND, SMALL, Run
 
-CLIENT = "ray_client"
-"""In the command line of the driver's Ray client."""
+CLIENT, KEEPER = "ray_client", "supervision.keeper"
+"""In the command line of the driver's Ray client; in that of its parent, which has the client's too."""
 SHARED_MEMORY = Path("/dev/shm")
 FOUND_S = 120.0
 """How long a process or a phase may take to come."""
@@ -168,7 +168,7 @@ def one_of(run: LiveRun, role: Role | None) -> int:
 
     def there() -> bool:
         tree = run.look()
-        client = next((pid for pid in tree[1:] if CLIENT in title_of(pid)), None)
+        client = next((pid for pid in tree[1:] if CLIENT in title_of(pid) and KEEPER not in title_of(pid)), None)
         if client is not None:
             roles = roles_of(process_tree(client))
             found.extend(process.pid for process, each in roles.items() if each is role)

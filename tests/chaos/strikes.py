@@ -132,7 +132,7 @@ def _limit_files(pid: int, effects: Lasting, seconds: float) -> None:
 
 
 def _read_only(folder: Path, effects: Lasting, seconds: float) -> str:
-    """For root, whom permissions do not stop, the folder becomes immutable; where that can't be, a file replaces it."""
+    """For root, whom permissions do not stop, the folder becomes immutable; where it cannot, a file replaces it."""
     folder.mkdir(exist_ok=True)
     if os.getuid() != 0:
         folder.chmod(0o555)

@@ -194,7 +194,7 @@ def _damaged_lines(text: bytes, chance: random.Random) -> bytes:
         number = 0 if chance.random() < 0.3 else chance.randrange(len(lines))
         try:
             lines[number] = as_json(changed(json.loads(lines[number]), chance))
-        except ValueError:
+        except (ValueError, RecursionError):
             continue  # it was damaged before
     return b"\n".join(lines) + b"\n"
 

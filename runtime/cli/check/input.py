@@ -187,7 +187,7 @@ def _module_of(file: Path, given: str) -> str:
     if not file.stem.isidentifier():
         named = re.sub(r"\W", "_", file.stem)
         raise ConfigError(
-            f"{given}: {file.stem} can't be a module's name; rename the file: letters, digits and _, and no "
+            f"{given}: {file.stem} cannot be a module's name; rename the file: letters, digits and _, and no "
             f"digit first, as in {named if named.isidentifier() else f'sampler_{named}'}.py"
         )
     if str(folder) not in sys.path:

@@ -67,7 +67,7 @@ def export_trace(
     The viewer then shows one track per rollout slot of each worker, the trainer's phases and calls, the steps, counters
     for in flight, ready, pool and queue, and an arrow from every trained group to its step.
 
-    Exit codes: 0 written, 1 the trace can't be read, 2 the events can't be written or the command was used wrongly.
+    Exit codes: 0 written, 1 the trace cannot be read, 2 the events cannot be written or the command was used wrongly.
 
     Example: evenstep export runs/today --perfetto today.json
     """
@@ -108,7 +108,7 @@ def export_model_command(
     A run keeps its newest checkpoints (checkpointing.keep), and its last weights are already a model, in model/final.
     Checkpoints of several trainer ranks hold whole tensors, so one process exports them.
 
-    Exit codes: 0 written, 1 the run or its checkpoint can't be read, 2 the directory can't be written or the command
+    Exit codes: 0 written, 1 the run or its checkpoint cannot be read, 2 the directory cannot be written or the command
     was used wrongly.
 
     Example: evenstep export model runs/today --step 200 -o sums-200

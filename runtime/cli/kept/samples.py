@@ -65,7 +65,7 @@ def samples_command(
     and of completions that were cut off. `--pick changed` shows, of items that came in several epochs, an early and a
     late completion: those whose reward changed most come first.
 
-    Exit codes: 0 shown, 1 the samples can't be read, 2 none is as asked for or the command was used wrongly.
+    Exit codes: 0 shown, 1 the samples cannot be read, 2 none is as asked for or the command was used wrongly.
 
     Examples: evenstep samples runs/today --step 12; evenstep samples runs/today --pick worst --fate trained -n 3
     """

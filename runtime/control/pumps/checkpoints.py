@@ -3,7 +3,7 @@
 Consumes: the moments between two optimizer steps, from the sync pump; the end of the run.
 Waits for: the trainer to copy its state, and, before that, the checkpoint before to be written.
 Unblocked by: the copy. Writing, checksums and flushing follow on another thread of the trainer's process.
-Produces: checkpoints, of which the core knows nothing. A checkpoint that can't be written is lost, and the run goes on.
+Produces: checkpoints, of which the core knows nothing. One that cannot be written is lost, and the run goes on.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from runtime.actors.trainer_group import TrainerGroup
 from runtime.checkpointing import CheckpointingConfig
 from runtime.checkpoints.checkpoint import prompts_with_data
 from runtime.checkpoints.retention import Retention
+from runtime.control.deadline import Deadline, of_training
 from runtime.control.event_loop import Control
 from runtime.control.failures import failure_of
 from runtime.control.pumps.not_applied import StepsNotApplied
@@ -47,6 +48,7 @@ class CheckpointPump:
     """
     lost: int = 0
     """Checkpoints that could not be written."""
+    copies: Deadline = field(default_factory=of_training)
     newest: Json | None = None
     """The snapshot in the newest checkpoint of the run; None before it has one."""
     _retry_s: float | None = None
@@ -102,7 +104,8 @@ class CheckpointPump:
             control = snapshot(self.control.core) if control is None else control
             self.taken_s = asyncio.get_running_loop().time()
             with self.rows.held():
-                await self.trainer.copy_state(step, self.rows.of(prompts_with_data(control)))
+                work = self.trainer.copy_state(step, self.rows.of(prompts_with_data(control)))
+                await self.copies.of(f"the copy for the checkpoint of step {step}", work)
         self._writing = asyncio.create_task(self._write(step, control), name=f"checkpoint of step {step}")
 
     async def _write(self, step: int, control: Json) -> Exception | None:

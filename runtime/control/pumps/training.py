@@ -3,7 +3,7 @@
 Consumes: TrainChunk and FinishStep.
 Waits for: the trainer (`TrainerGroup`).
 Unblocked by: a chunk accumulated, an optimizer step done.
-Produces: ClaimUnreadable, ChunkTrained and StepFinished. A call past its deadline ends the run (TrainerSilent).
+Produces: ClaimUnreadable, ChunkTrained and StepFinished. After a call past its deadline the run restarts.
 
 Overlong filtering leaves a step without a token to train on if every one of its rollouts was cut off. Such a step
 closes like any other and the version moves, while the weights stay. The recorder notes it. After

@@ -7,6 +7,7 @@ killed.
     roles       which process of a run is which
     running     processes that do not run, though they have not ended
     orphans     processes whose parents died, and files that nobody needs
+    keeper      the process between the two, which outlives both and ends what they leave
     ray_client  the process that talks to Ray: one attempt at the run
     attempt     that process from its start to its end, with all processes below it
     restarts    attempt after attempt, each from the last checkpoint

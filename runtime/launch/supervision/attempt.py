@@ -8,6 +8,7 @@ import json
 import os
 import queue
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -26,11 +27,13 @@ from runtime.control.messages import CLOSING_SHARE, HEARING_SHARE, ClientRuns, C
 from runtime.launch.driving import Heard, newest_of, outcome_without_controller
 from runtime.launch.processes import Process, descendants, end_all, process_of, process_tree
 from runtime.launch.signals import counted_interrupts, on_sigusr1
+from runtime.launch.supervision.keeper import FROZEN, start_keeper
 from runtime.launch.supervision.orphans import adopting_orphans, bury_orphans, end_all_below, remove_half_written, sweep
-from runtime.launch.supervision.ray_client import Assignment, Defect, NotBegun, Sent
-from runtime.launch.supervision.roles import Role, is_controller, needed, roles_of
+from runtime.launch.supervision.ray_client import Assignment, Defect, NotBegun, Sent, death_of
+from runtime.launch.supervision.roles import KEEPER, Role, is_controller, needed, roles_of
 from runtime.launch.supervision.running import Looks
 from runtime.output.directory import alone_in
+from runtime.settings import TransferQueuePlaneConfig
 
 _CODE = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[2]); "
@@ -41,6 +44,10 @@ _HEARD_S = 0.2
 """How often interrupts and processes are looked at while no message comes."""
 _TOLD_SHARE = 0.25
 """Part of the timeout after which a frozen process is told."""
+_LAST_WORDS_S = {Role.RAYLET: 1.0, Role.STORE: 10.0}
+"""How long an attempt goes on without these: an end of the run may still come. It ends its store before it says so."""
+_SAID_S = 10.0
+"""How long the keeper may take to say how the client ended."""
 _LOG_TAIL = 2_000
 """Bytes of what the client printed last, which are told when it dies without a word."""
 
@@ -68,7 +75,10 @@ class _Attempt:
     """What is known of an attempt under way."""
 
     task: Assignment
-    client: subprocess.Popen[bytes]
+    keeper: subprocess.Popen[bytes]
+    """Its only child is the client, as long as that lives."""
+    link: socket.socket
+    """From the keeper."""
     received: "queue.SimpleQueue[Sent | None]"
     """What the client has sent; None once it is gone."""
     log: IO[bytes]
@@ -85,14 +95,21 @@ class _Attempt:
     was_stopped: bool = False
     """This process has not run for a while, so it may not have received what was sent."""
     below: set[int] = field(default_factory=set)
-    """The pids of the client and of all processes below it."""
+    """The pids of the keeper, the client, and all processes below it."""
     controller: Process | None = None
     """On a cluster that was joined it is not below the client."""
-    known: dict[Process, Role] = field(default_factory=dict)
+    known: dict[Process, str] = field(default_factory=dict)
     """The processes of Ray, once they are there."""
     lost: str | None = None
     """Ray's own loss, for which the client was asked to save and end."""
+    dead: tuple[float, str] | None = None
+    """What the run cannot go on without: the end of its last words, on the monotonic clock, and its death in words."""
     end: Sent | None = None
+
+    @property
+    def client(self) -> int:
+        """The client's pid; before it is there, the keeper's."""
+        return process_tree(self.keeper.pid)[:2][-1]
 
     @property
     def timeout_s(self) -> float | None:
@@ -149,19 +166,13 @@ def _started(task: Assignment, listener: Listener) -> Iterator[_Attempt]:
     ours, theirs = Pipe()
     shutdown_s = task.settings.cluster.shutdown_timeout_s
     with adopting_orphans(), tempfile.TemporaryFile() as log, ours:
-        arguments = [sys.executable, "-c", _CODE, str(theirs.fileno()), json.dumps(sys.path)]
-        client = subprocess.Popen(
-            arguments,
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,  # so that a terminal's Ctrl-C comes here alone
-        )
+        command = [sys.executable, "-c", _CODE, str(theirs.fileno()), json.dumps(sys.path)]
+        timeout_s = task.settings.cluster.frozen_timeout_s
+        keeper, link = start_keeper(command, theirs.fileno(), log, task.output, timeout_s, shutdown_s)
         theirs.close()
         received: queue.SimpleQueue[Sent | None] = queue.SimpleQueue()
         receiver = threading.Thread(target=_receive_all, args=(ours, received), name="from the client", daemon=True)
-        running = _Attempt(task, client, received, log, listener, Heard(HEARING_SHARE * shutdown_s))
+        running = _Attempt(task, keeper, link, received, log, listener, Heard(HEARING_SHARE * shutdown_s))
         receiver.start()
         try:
             with suppress(OSError):  # the client has died, which is heard next
@@ -169,11 +180,13 @@ def _started(task: Assignment, listener: Listener) -> Iterator[_Attempt]:
             yield running
         finally:
             if isinstance(running.end, Outcome | NotBegun):
-                _wait_for(client, shutdown_s)
+                receiver.join(shutdown_s)  # until the client has ended
             end_all_below(others)
             if running.controller is not None:
                 end_all([running.controller], CLOSING_SHARE * shutdown_s)  # Ray may be frozen, and so may it
-            client.wait()
+            keeper.wait()
+            link.close()
+            bury_orphans(running.below)
             receiver.join()
             sweep()
             if running.drives:  # otherwise the directory may be another run's
@@ -190,11 +203,6 @@ def _receive_all(connection: Connection, received: "queue.SimpleQueue[Sent | Non
         received.put(None)
 
 
-def _wait_for(client: subprocess.Popen[bytes], seconds: float) -> None:
-    with suppress(subprocess.TimeoutExpired):
-        client.wait(seconds)
-
-
 def _hear(running: _Attempt) -> None:
     """Pass on what has come within a moment. Raises InfraLost if the client is gone."""
     since_s, running.listened_s = running.listened_s, time.monotonic()
@@ -208,8 +216,7 @@ def _hear(running: _Attempt) -> None:
     running.silent_s = 0.0
     match message:
         case None:
-            _wait_for(running.client, _HEARD_S)
-            raise InfraLost(f"{Role.RAY_CLIENT} {_how_it_ended(running)}")
+            raise InfraLost(_how_it_ended(running))
         case ClientRuns():
             running.drives = True
         case ControllerRuns(pid, _):
@@ -222,13 +229,22 @@ def _hear(running: _Attempt) -> None:
 
 
 def _how_it_ended(running: _Attempt) -> str:
-    code = running.client.poll()
-    if code is not None and code < 0:
-        return f"was killed by {signal.Signals(-code).name}"
+    """The client's end, as its keeper tells it."""
+    running.link.settimeout(_SAID_S)
+    try:
+        said = running.link.recv(64).decode().strip()
+    except OSError:
+        said = ""
+    if said == FROZEN:
+        return f"{KEEPER} ended the run: the driver and a process that the run needs did not run for too long"
+    if not said:
+        return f"{Role.RAY_CLIENT} and {KEEPER} have ended"
+    if (code := int(said)) < 0:
+        return f"{Role.RAY_CLIENT} was killed by {signal.Signals(-code).name}"
     running.log.seek(max(0, running.log.seek(0, os.SEEK_END) - _LOG_TAIL))
     lines = running.log.read().decode(errors="replace").split("\n")
     last = next((line for line in reversed(lines) if line.strip()), "it printed nothing")
-    return f"ended by itself, with exit code {code}; its last line: {last.strip()}"
+    return f"{Role.RAY_CLIENT} ended by itself, with exit code {code}; its last line: {last.strip()}"
 
 
 def _interrupt(running: _Attempt, number: int) -> None:
@@ -242,13 +258,14 @@ def _interrupt(running: _Attempt, number: int) -> None:
 
 def _ask_to_end(running: _Attempt) -> None:
     with suppress(ProcessLookupError):
-        running.client.send_signal(signal.SIGINT)
+        os.kill(running.client, signal.SIGINT)
 
 
 def _dump_trace(running: _Attempt) -> None:
     """SIGUSR1 goes to the process that hears the controller."""
     if running.drives:
-        running.client.send_signal(signal.SIGUSR1)
+        with suppress(ProcessLookupError):
+            os.kill(running.client, signal.SIGUSR1)
 
 
 def _watch(running: _Attempt, *, interrupted: bool) -> None:
@@ -259,21 +276,26 @@ def _watch(running: _Attempt, *, interrupted: bool) -> None:
         raise InfraLost(running.lost or f"nothing was heard of the run for {silent_s:.0f} s after it was to end")
     if interrupted or ending or running.lost is not None:
         return
+    if running.dead is not None and time.monotonic() > running.dead[0]:
+        raise InfraLost(running.dead[1])
     if running.timeout_s is not None and running.drives and silent_s > running.timeout_s:
         raise InfraLost(f"{Role.RAY_CLIENT} waits for Ray, which has not answered for {silent_s:.0f} s")
     if running.looks.due:
-        below = process_tree(running.client.pid)
+        keeper = process_of(running.keeper.pid)
+        if keeper is None:
+            raise InfraLost(f"{KEEPER} (process {running.keeper.pid}) was killed")
+        below = process_tree(keeper.pid)
         bury_orphans(running.below.difference(below))
         running.below = set(below)
-        roles = needed(roles_of(below))
+        roles: dict[Process, str] = {keeper: KEEPER, **needed(roles_of(below[1:]))}
         if running.controller is not None and process_of(running.controller.pid) == running.controller:
             roles[running.controller] = Role.CONTROLLER
         _refuse_frozen(running, roles)
         if running.drives:  # before that, a cluster that does not come up is started again
-            _refuse_dead_gcs(running, roles)
+            _refuse_dead(running, roles)
 
 
-def _refuse_frozen(running: _Attempt, roles: dict[Process, Role]) -> None:
+def _refuse_frozen(running: _Attempt, roles: dict[Process, str]) -> None:
     """Tell of a process that does not run, and end the attempt when it has not run for too long."""
     for process, idle_s in running.looks.look(roles).items():
         role = roles.get(process)
@@ -294,13 +316,19 @@ def _refuse_frozen(running: _Attempt, roles: dict[Process, Role]) -> None:
             )
 
 
-def _refuse_dead_gcs(running: _Attempt, roles: dict[Process, Role]) -> None:
-    """Without its GCS a cluster works on for a minute, in which the run can save what it has."""
-    for process, role in running.known.items():
-        if role is Role.GCS and process not in roles and process_of(process.pid) != process:
-            _save_and_end(running, f"{role} (process {process.pid}) died")
-            return
-    running.known = roles
+def _refuse_dead(running: _Attempt, roles: dict[Process, str]) -> None:
+    """Without its raylet a run is lost, which Ray takes long to find out. So it is without TransferQueue, whose groups
+    are gone and which nothing restarts. Without its GCS a cluster works on for a minute, in which the run can save.
+    """
+    died = {role: process for process, role in running.known.items() if process_of(process.pid) != process}
+    queue_dies = isinstance(running.task.settings.data_plane, TransferQueuePlaneConfig)
+    lost = next((role for role in (Role.RAYLET, Role.STORE)[: 1 + queue_dies] if role in died), None)
+    if lost is not None and running.dead is None:
+        running.dead = (time.monotonic() + _LAST_WORDS_S[lost], death_of(lost, died[lost]))
+    elif lost is None and Role.GCS in died:
+        _save_and_end(running, death_of(Role.GCS, died[Role.GCS]))
+    elif lost is None:
+        running.known = roles
 
 
 def _save_and_end(running: _Attempt, why: str) -> None:

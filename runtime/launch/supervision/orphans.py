@@ -14,9 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from runtime.checkpoints.checkpoint import CHECKPOINTS, remove_unfinished
 from runtime.launch.processes import Process, descendants, end_all, process_of
-from runtime.output.shared_output import TOKEN_FILE
 
 SESSIONS = Path("/tmp")
 """Short: Ray's sockets lie in a folder of it."""
@@ -84,6 +82,9 @@ def remove_own() -> None:
 
 def remove_half_written(output: Path) -> None:
     """Remove what processes that were killed have left unfinished in a run's directory."""
+    from runtime.checkpoints.checkpoint import CHECKPOINTS, remove_unfinished  # the keeper has no need of them before
+    from runtime.output.shared_output import TOKEN_FILE
+
     with suppress(OSError):
         (output / TOKEN_FILE).unlink(missing_ok=True)
         remove_unfinished(output / CHECKPOINTS)

@@ -14,14 +14,16 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 from fsm.errors import EvenstepError
 from runtime.control.failures import InterruptedAtStart, RunFailed, failure_of
 from runtime.control.messages import ClientRuns, Listener, Message, Outcome, Start
+from runtime.launch.processes import Process, process_of, process_tree
 from runtime.launch.supervision.orphans import adopting_orphans, end_all_below, remove_half_written, remove_own
+from runtime.launch.supervision.roles import Role, roles_of
 from runtime.settings import Settings
 
 _SENT_S = 10.0
@@ -69,14 +71,14 @@ def main(run: Run) -> None:
     """Run the task that comes through the pipe whose file descriptor is the first argument."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     _leave_signals_to_the_driver()
-    connection = Connection(int(sys.argv[1]))
+    connection, keeper = Connection(int(sys.argv[1])), process_of(os.getppid())
     sending: queue.SimpleQueue[Sent | None] = queue.SimpleQueue()
     driving = threading.Event()
     sender = threading.Thread(target=_send_all, args=(connection, sending), name="to the driver", daemon=True)
     try:
         task: Assignment = connection.recv()
         sys.argv[:] = task.command
-        watching = (connection, task.output, driving)
+        watching = (connection, task.output, driving, keeper)
         threading.Thread(target=_wait_for_end, args=watching, name="driver", daemon=True).start()
         sender.start()
         with adopting_orphans():
@@ -108,7 +110,10 @@ def _attempt(task: Assignment, run: Run, sending: "queue.SimpleQueue[Sent | None
             _leave_signals_to_the_driver()  # Ray has put its own handlers there
             if task.number:
                 _wait_for_name(task.settings)
+            roles = roles_of(process_tree(os.getpid()))
+            raylet = next((process for process, role in roles.items() if role is Role.RAYLET), None)
             ended = _ended(lambda: run(task.settings, task.output, task.start, tell, task.began_s, task.number))
+            ended = ended if raylet is None else blamed_on(raylet, ended)
             sending.put(ended)
         return ended
 
@@ -126,6 +131,23 @@ def _ended(call: Callable[[], Sent]) -> Sent:
     except Exception as error:
         failure = failure_of(error)
         return NotBegun(RunFailed(failure.says, infra=True)) if failure.infra else Defect(traceback.format_exc())
+
+
+def blamed_on(raylet: Process, ended: Sent) -> Sent:
+    """An end by the loss of an actor, with the raylet's death as its cause if that has died."""
+    if process_of(raylet.pid) == raylet:
+        return ended
+    match ended:
+        case Outcome(infra=True):
+            return replace(ended, error=death_of(Role.RAYLET, raylet))
+        case NotBegun(RunFailed(infra=True)):
+            return NotBegun(RunFailed(death_of(Role.RAYLET, raylet), infra=True))
+    return ended
+
+
+def death_of(role: Role, process: Process) -> str:
+    """In words."""
+    return f"{role} (process {process.pid}) died"
 
 
 def _leave_signals_to_the_driver() -> None:
@@ -157,7 +179,7 @@ def _send_all(connection: Connection, sending: "queue.SimpleQueue[Sent | None]")
             connection.send(message)
 
 
-def _wait_for_end(connection: Connection, output: Path, driving: threading.Event) -> None:
+def _wait_for_end(connection: Connection, output: Path, driving: threading.Event, keeper: Process | None) -> None:
     """The driver sends nothing after the task, so whatever comes is its end."""
     with suppress(EOFError, OSError):
         connection.recv()
@@ -165,4 +187,6 @@ def _wait_for_end(connection: Connection, output: Path, driving: threading.Event
     remove_own()
     if driving.is_set():  # otherwise the directory may be another run's
         remove_half_written(output)
+    if keeper is not None and process_of(keeper.pid) == keeper:
+        os.kill(keeper.pid, signal.SIGKILL)  # it is frozen, or would have been here first
     os._exit(1)

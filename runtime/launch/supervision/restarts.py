@@ -170,7 +170,7 @@ def _attempts(
         )
         lost = _lost(start) if history.restarts and isinstance(end.error, RunFailed) else None
         if lost is not None:  # the attempt had nothing else against it, so another one may go well
-            end = replace(end, infra=f"checkpoint {lost.path.name} can't be loaded: {lost.reason}")
+            end = replace(end, infra=f"checkpoint {lost.path.name} cannot be loaded: {lost.reason}")
         try:
             history.count_written_steps()
             refusal = _no_restart(settings, history, end, first)
@@ -258,8 +258,8 @@ def _next_start(
         if path.name in others:
             continue
         try:
-            setup = set_up_in_time(settings, first.num_prompts)
-            point = find_resume_point(output, ResumeRequest(str(path.resolve()), accepts), first.origin, setup)
+            setup, ask = set_up_in_time(settings, first.num_prompts), ResumeRequest(str(path.resolve()), accepts)
+            point = find_resume_point(output, ask, first.origin, setup, settings.data)
         except ResumeRefused as error:
             skipped.append(error)
             continue
@@ -273,7 +273,7 @@ def _next_start(
 
 
 def _lost(start: Start) -> CheckpointRefused | None:
-    """Why the checkpoint of a start, which was verified, can't be loaded any more; None if it can, or there is none."""
+    """Why the checkpoint of a start, which was verified, cannot be loaded any more; None if it can or there is none."""
     if start.resume is None:
         return None
     try:

@@ -22,6 +22,8 @@ class Role(StrEnum):
     GCS = "the GCS"
 
 
+KEEPER = "the run's keeper"
+"""The process above the Ray client. It has no role of its own: it only sees to the end of all others."""
 ACTORS = {
     "Controller": Role.CONTROLLER,
     "TrainerRank": Role.TRAINER,

@@ -246,8 +246,8 @@ class EpisodeHost:
         culprit = who_ended_it(handle.clues)
         did = how if culprit is None else culprit.did
         if not handle.opened:
-            why = handle.refused or f"{self._code.name}: while it was made, it {did}"
-            self._end(NotMade(f"could not be made ({why})", "correct the module or the package that it names"))
+            why = handle.refused or f"{self._code.name}: while it was made, it {did}; correct it there"
+            self._end(NotMade(why, "", of_code=True))
             return
         running = [asked for asked in handle.asked.values() if asked.thread is not None]
         guilty = [asked for asked in running if culprit is not None and asked.thread == culprit.thread]

@@ -97,6 +97,8 @@ class EnvironmentPool:
 
 
 def _fault(where: str, name: str, fault: VerdictFault) -> EnvironmentFault | EnvironmentLost:
+    if fault.of_code:
+        return EnvironmentFault(fault.happened)
     failed = "the environment" if isinstance(fault, NotMade) else name
     kind = EnvironmentLost if fault.infra else EnvironmentFault
     return kind(f"{where} {failed} {fault.happened}; {fault.remedy}")

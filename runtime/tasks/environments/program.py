@@ -62,7 +62,9 @@ class _EpisodeServer(Sender):
             self._send({"opened": True})
         except BaseException as error:
             known = isinstance(error, TaskError)
-            self._send({"refused": str(error) if known else f"{code.name}: while it was made, it {raised(error)}"})
+            remedy = "correct it there, or data.task.options"
+            why = str(error) if known else f"{code.name}: while it was made, it {raised(error)}; {remedy}"
+            self._send({"refused": why})
             _exit(1)
         threading.Thread(target=self._receive, daemon=True).start()
         while True:

@@ -6,10 +6,10 @@ import re
 from codecs import BOM_UTF8
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path, PurePath
 from typing import Literal
 
+from fsm.config.wording import nearest_of
 from runtime.files import reason_of, why_not_plain
 from runtime.tasks.base import TaskError
 
@@ -139,8 +139,8 @@ def _is_hub_name(path: str) -> bool:
     A version, as in `owner/name-v1.5`, is no suffix, while a misspelt one, as in `owner/name.parqet`, is.
     """
     suffix, owner = PurePath(path).suffix.lower(), PurePath(path).parts[0]
-    misspelt = get_close_matches(suffix, [*_SUFFIXES, *_COMPRESSED], cutoff=_SIMILAR)
-    is_file = bool(misspelt) or ("/" not in path and suffix[1:].isalpha())
+    misspelt = nearest_of(suffix, [*_SUFFIXES, *_COMPRESSED], _SIMILAR)
+    is_file = misspelt is not None or ("/" not in path and suffix[1:].isalpha())
     return bool(_HUB_NAME.fullmatch(path)) and not is_file and not Path(owner).exists()
 
 
@@ -187,7 +187,7 @@ def _files(path: str, key: str) -> list[tuple[Path, str]]:
 
 def _plain(file: Path, key: str) -> Path:
     if problem := why_not_plain(file):
-        raise TaskError(f"{file}: {problem}; {key} must name a plain file")
+        raise TaskError(f"{file}: {problem}; correct {key}")
     if not file.exists():
         raise TaskError(f"{file}: does not exist{_looked_in(file)}{_nearest(file)}; correct {key}")
     return file
@@ -199,13 +199,12 @@ def _looked_in(path: Path) -> str:
 
 
 def _nearest(file: Path) -> str:
-    """The file in the same folder whose name is most like this one's, as a question; empty if none begins like it."""
-    names = [path.name for path in file.parent.glob("*") if path.is_file()]
-    stem = file.name.partition(".")[0]
-    alike = [name for name in names if get_close_matches(name.partition(".")[0], [stem], cutoff=_SIMILAR)]
-    return "".join(
-        f"; did you mean {file.with_name(name)}?" for name in get_close_matches(file.name, alike, 1, cutoff=0)
-    )
+    """The file in the same folder whose name begins most like this one's, as a question; empty if none is near."""
+    names = sorted(path.name for path in file.parent.glob("*") if path.is_file())
+    near = nearest_of(file.name.partition(".")[0], dict.fromkeys(name.partition(".")[0] for name in names), _SIMILAR)
+    meant = [name for name in names if name.partition(".")[0] == near]
+    same_kind = [name for name in meant if name.endswith(file.suffix)]
+    return f"; did you mean {file.with_name((same_kind or meant)[0])}?" if meant else ""
 
 
 def _of_split(places: dict[Path, str], split: str | None, name: str, key: str) -> list[Path]:

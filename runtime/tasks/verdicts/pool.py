@@ -118,7 +118,7 @@ class VerdictPool:
                 if "needs_main_thread" in message:
                     self._use_main_threads(asked)
                 elif "happened" in message:
-                    asked.give(VerdictFault(message["happened"], message["remedy"], message["infra"]))
+                    asked.give(VerdictFault(*(message[key] for key in ("happened", "remedy", "infra", "of_code"))))
                 else:
                     asked.give(Verdict(message["reward"], message["correct"], message["parts"]))
                 handle.retiring |= leaks
@@ -130,7 +130,7 @@ class VerdictPool:
         if handle.loaded_mib > (most := self._size.memory_mib):
             self._kill(handle)
             uses = f"once loaded it uses {handle.loaded_mib:.0f} MiB of memory"
-            self._not_opened(f"{self._judge.name}: {uses}, more than cluster.reward_memory_mib = {most}", certain=True)
+            self._not_opened(f"{uses}, more than cluster.reward_memory_mib = {most}; raise it", certain=True)
         else:
             handle.opened, self._failed_starts = True, 0
             self._place()
@@ -180,19 +180,19 @@ class VerdictPool:
             handle = await start(self._judge, self._size, self._timeout_s, self)
         except OSError as error:
             self._starting -= 1
-            self._not_opened(f"no process could be started for it: {error}", certain=False)
+            self._not_opened(f"no process could be started for it: {error}; end others of this machine", certain=False)
         else:
             self._starting -= 1
             self._handles.append(handle)
 
     def _not_opened(self, why: str, *, certain: bool) -> None:
-        """A process ended before it could rate. Fail all waiting cases, unless another start may succeed."""
+        """A process ended before it could rate. Fail all waiting cases with `why`, unless another start may succeed."""
         self._failed_starts += 1
         others = any(handle.opened for handle in self._handles)
         if not others and (certain or self._failed_starts >= STARTS):
-            fault = VerdictFault(f"could not be loaded ({why})", "correct the module or the package that it names")
+            said = why if self._judge.name in why else f"{self._judge.name}: {why}"  # a refusal names it itself
             for asked in self._queue:
-                asked.give(fault)
+                asked.give(VerdictFault(said, "", of_code=True))
             self._queue.clear()
         self._place()
 
@@ -349,8 +349,8 @@ class VerdictPool:
         if not handle.opened:
             did = how + place_of(clues, handle.opening_thread) if culprit is None else culprit.did
             self._kill(handle)
-            why = handle.refused or f"{self._judge.name}: while it was loaded, it {did}"
-            self._not_opened(why, certain=handle.refused is not None)
+            why = f"while it was loaded, it {did}; correct it there"
+            self._not_opened(handle.refused or why, certain=handle.refused is not None)
             return
         begun = handle.begun
         guilty = [asked for asked in begun if culprit is not None and asked.thread == culprit.thread]
@@ -366,7 +366,7 @@ class VerdictPool:
         handle.retiring = True
         place = place_of(await handle.dump(), handle.opening_thread)
         self._kill(handle)
-        self._not_opened(f"it was not loaded within {self._loading_s:g} s{place}", certain=True)
+        self._not_opened(f"it was not loaded within {self._loading_s:g} s{place}; have it start faster", certain=True)
 
     def _replace(self, handle: Handle) -> None:
         """Kill a process and retry its cases elsewhere."""

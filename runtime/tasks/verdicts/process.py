@@ -88,11 +88,14 @@ class _Server(Sender):
         """Cases that were received and have not ended."""
         self._started = 0
         self._rate: Rate
+        self._name: str
+        """The judge's."""
 
     def serve(self) -> NoReturn:
         """Run in the main thread, which opens the judge. With one thread it also rates."""
         judge: Judge
         _, (judge,) = receive_case(self._connection)
+        self._name = judge.name
         threading.Thread(target=self._beat, daemon=True).start()
         try:
             self._send({"opening": threading.get_ident()})
@@ -100,7 +103,8 @@ class _Server(Sender):
             self._send({"opened": True})
         except BaseException as error:
             known = isinstance(error, TaskError)
-            self._send({"refused": str(error) if known else f"{judge.name}: while it was loaded, it {raised(error)}"})
+            why = str(error) if known else f"{judge.name}: while it was loaded, it {raised(error)}; correct it there"
+            self._send({"refused": why})
             _exit(1)
         threading.Thread(target=self._receive, daemon=True).start()
         while True:
@@ -164,7 +168,10 @@ class _Server(Sender):
             verdict = self._rate(*case)
             reply |= {"reward": verdict.reward, "correct": verdict.correct, "parts": dict(verdict.parts)}
         except NoReward as error:
-            reply |= {"happened": str(error), "remedy": error.remedy, "infra": False}
+            reply |= {"happened": str(error), "remedy": error.remedy, "infra": False, "of_code": False}
+        except ImportError as error:  # of an import within the verifier
+            happened = f"{self._name} {raised(error)}; {_IMPORT_IT}"
+            reply |= {"happened": happened, "remedy": "", "infra": False, "of_code": True}
         except BaseException as error:
             reply |= {"happened": raised(error), **blame(error, "make it return 0.0 for what it cannot parse")}
         with self._sending:
@@ -192,19 +199,22 @@ def raised(error: BaseException) -> str:
     return f"raised {type(error).__name__}: {text}{where}"
 
 
+_IMPORT_IT = "install what it imports there, or correct that line"
 _LESS_MEMORY = "let it use less memory, or raise cluster.reward_memory_mib (of an environment: data.task.memory_mib)"
 
 
 def blame(error: BaseException, remedy: str) -> dict[str, Any]:
     """Whether an error of users' code is an infra failure, and the remedy: the given one where the code is to blame."""
     if isinstance(error, MemoryError):  # of the process' own limit, which another try meets again
-        return {"infra": False, "remedy": _LESS_MEMORY}
+        return {"infra": False, "remedy": _LESS_MEMORY, "of_code": False}
+    if isinstance(error, ImportError):
+        remedy = _IMPORT_IT
     try:
         infra = cause_of(error).infra
     except BaseException:  # attributes of users' errors are users' code
         infra = False
     waits = "the attempt is retried after a backoff; if this goes on, look at what it calls"
-    return {"infra": infra, "remedy": waits if infra else remedy}
+    return {"infra": infra, "remedy": waits if infra else remedy, "of_code": False}
 
 
 def _signalling_threads() -> set[int]:

@@ -15,7 +15,7 @@ class Twin(NamedTuple):
 
     name: str
     missing: Callable[[], str | None]
-    """What to install if it can't run; None if it can."""
+    """What to install if it cannot run; None if it can."""
     counts: Callable[[Parameters], Counts]
     """Raises ToolFailed."""
 

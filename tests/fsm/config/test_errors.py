@@ -73,6 +73,10 @@ class TestWhatIsTold:
                 "weight_fifo or custom; did you mean windowed?",
             ),
             (
+                "grpo: {max_tokens: 3}",
+                "grpo.max_tokens is not a known key of grpo; the known keys are num_prompts_",
+            ),
+            (
                 "async_rl: {sampler: {name: [windowed]}}",
                 "async_rl.sampler.name is a list; allowed: in_order,",
             ),

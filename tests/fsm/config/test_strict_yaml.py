@@ -30,16 +30,16 @@ def test_a_key_given_twice_is_named_with_its_line() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("a: " + "9" * 5000, "can't be read as tag:yaml.org,2002:int"),
+        ("a: " + "9" * 5000, "cannot be read as tag:yaml.org,2002:int"),
         ("a: 0x" + "f" * 4000, "more than 100 digits"),
         ("a: 2026-13-45", "month must be in 1..12"),
         ("a: !!int abc", "invalid literal for int"),
-        ("a: !!bool nope", "can't be read as tag:yaml.org,2002:bool"),
-        ("a: !!timestamp never", "can't be read as tag:yaml.org,2002:timestamp"),
+        ("a: !!bool nope", "cannot be read as tag:yaml.org,2002:bool"),
+        ("a: !!timestamp never", "cannot be read as tag:yaml.org,2002:timestamp"),
         ("a: !!python/object/apply:os.system [true]", "could not determine a constructor"),
         ('a: "\\ud800"', "half of a pair"),
         ('a: "\\0"', "such as NUL"),
-        ("? [1, 2]\n: 3", "can't be a key"),
+        ("? [1, 2]\n: 3", "cannot be a key"),
         ("a: &a [*a]", "a block holds itself"),
     ],
 )

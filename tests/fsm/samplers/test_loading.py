@@ -56,7 +56,7 @@ def test_a_sampler_that_says_nothing_of_losses_has_the_defaults_of_a_gated_one()
 
 
 WRONG = {
-    "no_such_module_at_all:Sampler": "module no_such_module_at_all can't be imported",
+    "no_such_module_at_all:Sampler": "module no_such_module_at_all cannot be imported",
     "custom_samplers:Plane": "has no Plane; did you mean Plain?",
     "custom_samplers:Zzz": "has no Zzz; it has",
     "custom_samplers:NOT_A_CLASS": "is a int, not a class",
@@ -89,23 +89,23 @@ def test_as_many_labels_as_may_be_are_accepted() -> None:
 
 
 def test_an_option_that_the_constructor_does_not_take_is_refused_with_what_it_takes() -> None:
-    with pytest.raises(ConfigError, match=r"can't be made with \['depth'\].*depth.*window: int = 1"):
+    with pytest.raises(ConfigError, match=r"cannot be made with \['depth'\].*depth.*window: int = 1"):
         set_up(config_of("custom_samplers:Derived", options={"depth": 3}), 8)
 
 
 def test_a_missing_option_is_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match=r"needs_options:Sampler can't be made with \[\].*'depth'"):
+    with pytest.raises(ConfigError, match=r"needs_options:Sampler cannot be made with \[\].*'depth'"):
         _with_module("needs_options", "class Sampler(Plain):\n    def __init__(self, depth): ...")
 
 
 def test_a_module_that_raises_when_imported_is_refused_as_what_it_is() -> None:
-    with pytest.raises(ConfigError, match=r"broken_module.*can't be imported"):
+    with pytest.raises(ConfigError, match=r"broken_module.*cannot be imported"):
         _with_module("broken_module", "import a_module_that_does_not_exist")
 
 
 @pytest.mark.parametrize("text", ["raise SystemExit(0)", "raise RuntimeError('boom')", "class X(:"])
 def test_a_module_that_ends_the_process_or_raises_is_refused_with_its_file_and_line(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"ends_when_imported can't be imported: .*ends_when_imported\.py, line 2: "):
+    with pytest.raises(ConfigError, match=r"ends_when_imported cannot be imported: .*ends_when_imported\.py, line 2: "):
         _with_module("ends_when_imported", text)
 
 
@@ -118,7 +118,7 @@ def test_a_sampler_that_ends_the_process_at_setup_is_refused(method: str, error:
 
 def test_a_property_that_raises_is_refused_as_what_it_is() -> None:
     text = "class Sampler(Plain):\n    is_on_policy = property(lambda self: 1 / 0)"
-    with pytest.raises(ConfigError, match="raising_property:Sampler can't be asked what it is: ZeroDivisionError"):
+    with pytest.raises(ConfigError, match="raising_property:Sampler cannot be asked what it is: ZeroDivisionError"):
         _with_module("raising_property", text)
 
 
@@ -126,7 +126,7 @@ def test_a_property_that_raises_is_refused_as_what_it_is() -> None:
 def test_a_class_that_cannot_say_what_it_takes_is_refused(error: str) -> None:
     meta = f"class Meta(type):\n    @property\n    def __signature__(cls): raise {error}"
     text = f"{meta}\nclass Sampler(Plain, metaclass=Meta): ..."
-    with pytest.raises(ConfigError, match="without_signature:Sampler can't be asked what its constructor takes: "):
+    with pytest.raises(ConfigError, match="without_signature:Sampler cannot be asked what its constructor takes: "):
         _with_module("without_signature", text)
 
 

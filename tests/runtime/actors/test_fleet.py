@@ -292,7 +292,7 @@ def test_too_few_healthy_workers_for_too_long_end_the_run_though_others_work() -
             await made.fleet.load(published(0))
             made.opened = [never_opens] * 9
             made.cluster.workers[0].kill()
-            with pytest.raises(FleetLost, match=r"1 generation workers are healthy, and .*min_healthy_workers is 2"):
+            with pytest.raises(FleetLost, match=r"1 generation worker is healthy, and .*min_healthy_workers is 2"):
                 await made.fleet.exchange("generation-1", [order(0, 0)])
             return asyncio.get_running_loop().time()
 

@@ -154,6 +154,18 @@ def test_an_actor_that_dies_is_told_once_and_not_killed() -> None:
     assert lost[0].startswith("it died: ")
 
 
+def test_an_actor_that_ray_restarts_between_two_probes_is_told_once() -> None:
+    lost: list[str] = []
+
+    async def scenario() -> None:
+        lives = Probed(lambda now_s: 1.0 if now_s < 102.0 else 2.0)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(keep_alive(lives.ping, pytest.fail, TIMES, lost.append), 1000.0)
+
+    run_virtually(scenario())
+    assert lost == ["it died"]
+
+
 def test_a_loop_that_turns_is_told_from_one_that_stands() -> None:
     watch = LoopWatch()
 

@@ -30,9 +30,12 @@ from runtime.checkpoints.checkpoint import (
 )
 from runtime.checkpoints.resume import ResumeRequest, find_resume_point
 from runtime.launch.signals import answering_within
+from runtime.settings import load_settings
 from specs.scenarios.world import World
 from tests.runtime.checkpoints.helpers import ORIGIN, rewrite_manifest, save_world, world_at
 
+DATA = load_settings(None, []).data
+"""Of a run that was saved with `ORIGIN`; only refusals for other data name it."""
 DEADLINE_S = 60.0
 """Of one corruption on a busy machine; a hang takes longer."""
 STRANGE: tuple[Any, ...] = (
@@ -82,7 +85,7 @@ def _result(sound: Sound, output: Path, path: Path, *, is_forged: bool) -> str:
     with suppress(CheckpointRefused):
         verified_policy(path)
     try:
-        point = find_resume_point(output, ResumeRequest(), ORIGIN, sound.world.setup)
+        point = find_resume_point(output, ResumeRequest(), ORIGIN, sound.world.setup, DATA)
     except ConfigError:
         result = "refused"
     else:

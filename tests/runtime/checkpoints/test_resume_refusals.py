@@ -14,7 +14,7 @@ from fsm.core import Core
 from fsm.errors import ConfigError
 from fsm.events import Begin
 from fsm.snapshot import restore
-from runtime.checkpoints.origin import changed_rows, differences, origin_of
+from runtime.checkpoints.origin import changed_files, differences, origin_of
 from runtime.checkpoints.resume import NEWEST, ResumePoint, ResumeRequest, find_resume_point
 from runtime.cli.app import app
 from runtime.launch.preflight import output_problems
@@ -27,6 +27,7 @@ from specs.scenarios.world import World
 from tests.runtime.checkpoints.helpers import ORIGIN, rewrite_manifest, save_world, world_at
 
 ANY = ResumeRequest()
+DATA = ["data.task={name: jsonl, path: asks.jsonl}"]
 OTHER_DATA = replace(ORIGIN, data={**ORIGIN.data, "data.seed": 7})
 OTHER_MODEL = replace(ORIGIN, model={"policy.model_name": "smollm2"})
 OTHER_RUN = replace(ORIGIN, run="fedcba9876543210")
@@ -54,7 +55,7 @@ def checkpoints(output: Path) -> list[Path]:
 
 
 def find(output: Path, request: ResumeRequest = ANY, here: Any = ORIGIN) -> ResumePoint:
-    return find_resume_point(output, request, here, world_at(1).setup)
+    return find_resume_point(output, request, here, world_at(1).setup, load_settings(None, DATA).data)
 
 
 def refused(output: Path, request: ResumeRequest = ANY, here: Any = ORIGIN) -> str:
@@ -206,19 +207,25 @@ def test_other_data_is_refused_with_both_values_and_the_way_to_accept_it(output:
     assert "add --new-data" in why
 
 
-def test_changed_content_is_named_with_what_to_put_back_and_no_hash(output: Path, tmp_path: Path) -> None:
-    own = "data.task.verifier=my_verifiers:graded"
-    before, after = rows(tmp_path, ASKS, own), rows(tmp_path, {**ASKS, "level": 2}, own)
-    assert changed_rows(before, after) == (
-        "the content of its messages, tools and columns differs; prompts and answers are as they were"
-    )
-    assert changed_rows(before, {**after, "data.seed": 7}) is None
+def test_a_file_whose_content_differs_is_named_with_both_hashes_and_what_to_do(output: Path, tmp_path: Path) -> None:
     prompts = "the hash of the prompts"
     why = refused(output, here=replace(ORIGIN, data={**ORIGIN.data, prompts: "fedc" * 4}))
-    assert "other data: the content of its prompts and answers differs. Put the old files back, which" in why
-    assert "config.yaml names under data; or add --new-data" in why
-    assert "fedc" not in why
-    assert "hash" not in why
+    assert (
+        "other data: asks.jsonl (data.task.path): the hash of the prompts and answers was '54f0142466811864', is "
+        "'fedcfedcfedcfedc'. Put back what was there, or name its copy; or add --new-data"
+    ) in why
+    assert "config.yaml" not in why
+    own = "data.task.verifier=my_verifiers:graded"
+    before, after = rows(tmp_path, ASKS, own), rows(tmp_path, {**ASKS, "level": 2}, own)
+    data = load_settings(None, [*DATA, "data.chat=true", "data.chat_template=own.jinja"]).data
+    [said] = changed_files(before, after, data)
+    assert said.startswith("asks.jsonl (data.task.path): the hash of the messages, tools and columns was '")
+    assert changed_files(before, {**after, "data.seed": 7}, data) == []
+    [said] = changed_files({**before, "the number of lines": 3}, before, data)
+    assert said == "asks.jsonl (data.task.path): the number of lines was 3, is 1"
+    template = "the hash of the data.chat_template"
+    [said] = changed_files({**before, template: "aa"}, {**before, template: "bb"}, data)
+    assert said == "own.jinja (data.chat_template): its hash was 'aa', is 'bb'"
 
 
 def test_other_data_that_was_asked_for_drops_what_is_not_trained(output: Path) -> None:

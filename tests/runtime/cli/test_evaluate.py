@@ -109,7 +109,7 @@ def test_a_file_that_is_renamed_while_it_is_measured_costs_no_figure(
             r"validation\.sets\.long\.max_prompt_tokens \+ max_new_tokens is 5020",
         ),
         (["--set", "validation.sets.a.data.task={name: jsonl, path: none.jsonl}"], r"validation\.sets\.a: none\.jsonl"),
-        (["-o", "/nowhere/figures.json"], r"/nowhere/figures.json can't be written"),
+        (["-o", "/nowhere/figures.json"], r"/nowhere/figures.json cannot be written"),
         (["--set", "validation.sets.a.top_k=1" + 30 * "0"], r"validation\.sets\.a\.top_k.* 2147483647"),
     ],
 )

@@ -68,6 +68,25 @@ def test_a_verifier_that_hangs_or_exits_is_refused_with_exit_code_2(
     assert not output.exists()
 
 
+@pytest.mark.parametrize(
+    ("command", "block", "code"),
+    [
+        ("train", "async_rl: {sampler", 2),
+        ("try", "async_rl: {sampler", 2),
+        ("try", "data: {task", 2),
+        ("check", "async_rl: {sampler", 1),
+    ],
+)
+def test_users_code_that_cannot_be_imported_is_wrong_use_as_the_table_of_exit_codes_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, block: str, code: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.yaml").write_text(f"{block}: {{name: custom, target: 'no_such_module:S'}}}}\n")
+    with pytest.raises(SystemExit) as ended:
+        app([command, "run.yaml"])
+    assert ended.value.code == code
+
+
 def test_what_is_no_plain_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
@@ -75,10 +94,10 @@ def test_what_is_no_plain_file_is_refused_and_not_waited_for(tmp_path: Path) -> 
         result = CliRunner().invoke(app, ["train", "--output", str(tmp_path / "run"), *arguments])
         assert result.exit_code == 2
         assert f"{fifo}" in result.output
-        assert "is a FIFO, not a plain file" in result.output
+        assert "a file is expected, but it is a FIFO" in result.output
     (tmp_path / "model").mkdir()
     os.mkfifo(tmp_path / "model" / "config.json")
-    with pytest.raises(ModelDirectoryProblem, match="is a FIFO, not a plain file"):
+    with pytest.raises(ModelDirectoryProblem, match="a file is expected, but it is a FIFO"):
         inspect_model(tmp_path / "model")
 
 

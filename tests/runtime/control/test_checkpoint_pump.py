@@ -1,4 +1,4 @@
-"""When checkpoints are due, and what a run does while one is written or can't be, without Ray."""
+"""When checkpoints are due, and what a run does while one is written or cannot be, without Ray."""
 
 import asyncio
 from collections.abc import Coroutine, Sequence

@@ -7,6 +7,7 @@ import pytest
 
 from fsm.errors import EvenstepError, InvariantBroken, Stalled
 from fsm.snapshot import snapshot
+from runtime.control.deadline import TrainerSilent
 from runtime.control.ending import (
     End,
     RunInterrupted,
@@ -81,6 +82,18 @@ def test_an_end_in_the_very_state_of_the_newest_checkpoint_writes_no_other(
     asyncio.run(save_at_end(begun, End("interrupted", None), tmp_path, load_settings(None, []), lambda: None))
     assert len(trainer.saved) == written
     assert (begun.outcome.checkpoint == resumed) is (written == 0)
+
+
+def test_a_trainer_that_hangs_is_asked_for_nothing_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run is restarted at once, from the checkpoint before."""
+    monkeypatch.setattr(fakes, "FakeRecorder", ReportingRecorder)
+    trainer = TimedTrainer()
+    run = Run(CONFIG, 4, FakeFleet(), trainer, checkpointing={"enabled": True})
+    begun = BegunRun(run.control, run.pumps, trainer, run.recorder, Outcome("completed", None), None, ran=True)  # type: ignore[arg-type]
+    end = End("failed", TrainerSilent("the trainer has not finished chunk 3"))
+    asyncio.run(save_at_end(begun, end, tmp_path, load_settings(None, []), lambda: None))
+    assert (trainer.saved, begun.outcome.model) == ([], None)
+    assert begun.outcome.lost == ("the weights were not saved: the trainer does not answer",)
 
 
 def test_a_save_is_waited_for_as_long_as_it_writes(tmp_path: Path) -> None:

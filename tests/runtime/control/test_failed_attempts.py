@@ -9,6 +9,7 @@ import pytest
 from fsm.errors import BudgetExceeded
 from fsm.events import Attempt, FailureKind, GroupFailed, GroupFinished
 from runtime.control.deadline import TrainerSilent
+from runtime.control.failures import failure_of
 from runtime.transport.answers import Order
 from tests.runtime.control.fakes import FakeFleet, FakeTrainer, Run
 from tests.runtime.control.pumping import N, config, trained
@@ -76,12 +77,13 @@ def test_attempts_past_their_deadline_are_told_by_worker() -> None:
 @pytest.mark.parametrize(
     ("method", "call"),
     [
+        ("copy_state", "the copy for the checkpoint of step 1 within 3,600 s"),
         ("accumulate", "chunk 0 of step 0 within 3,600 s"),
         ("finish_step", "the optimizer step 0 within 3,600 s"),
         ("publish", "publishing version 1 within 900 s"),
     ],
 )
-def test_a_trainer_that_never_finishes_a_call_ends_the_run_at_the_deadline_with_what_to_set(
+def test_a_trainer_that_never_finishes_a_call_has_the_run_restarted_and_the_error_says_what_to_set(
     method: str, call: str
 ) -> None:
     async def for_ever(*arguments: Any) -> Any:
@@ -90,10 +92,12 @@ def test_a_trainer_that_never_finishes_a_call_ends_the_run_at_the_deadline_with_
     async def scenario() -> None:
         trainer = FakeTrainer()
         setattr(trainer, method, for_ever)
-        await Run(config(), 3 * N, FakeFleet(), trainer).go(limit_s=1e6)
+        every_step = {"enabled": True, "every_steps": 1}
+        await Run(config(), 3 * N, FakeFleet(), trainer, checkpointing=every_step).go(limit_s=1e6)
 
-    with pytest.raises(TrainerSilent, match=rf"has not finished {call}.* raise cluster\.\w+_timeout_s"):
+    with pytest.raises(TrainerSilent, match=rf"has not finished {call}.* raise cluster\.\w+_timeout_s") as silent:
         run_virtually(scenario())
+    assert failure_of(silent.value).infra
 
 
 def test_a_worker_that_dies_fails_what_it_had_and_the_run_goes_on() -> None:

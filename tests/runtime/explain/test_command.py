@@ -72,6 +72,14 @@ def test_what_is_no_moment_is_refused_with_what_is_allowed(deadlocked: Path, at:
     assert "allowed: a record's number" in output
 
 
+def test_a_record_beyond_the_trace_is_refused_with_its_last(deadlocked: Path) -> None:
+    last = json.loads(told(str(deadlocked), "--json")[1])["seq"]
+    assert told(str(deadlocked), "--at", str(last))[0] == 7
+    code, output = told(str(deadlocked), "--at", str(last + 1))
+    assert code == 2
+    assert f"--at {last + 1} is beyond the trace, whose last record is {last}" in output
+
+
 def test_a_file_or_a_run_is_asked_for_and_not_both(deadlocked: Path) -> None:
     for arguments in ([], [str(deadlocked), "--run", "today"]):
         code, output = told(*arguments)

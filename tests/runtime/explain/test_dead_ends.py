@@ -4,6 +4,7 @@ from pathlib import Path
 
 from fsm.errors import Deadlocked
 from fsm.events import DeadEndReached
+from runtime.explain.dead_ends import cause_of
 from runtime.explain.explanation import EXIT
 from runtime.explain.finding import RunVerdict
 from runtime.trace.reader import open_trace
@@ -40,3 +41,14 @@ def test_its_trace_has_the_event_and_the_error_and_is_answered_the_same_by_today
     result = replay(path, to=None, check=lambda core, before, transition: None)
     assert result.difference is None
     assert result.status == "stopped"
+
+
+def test_a_step_that_lacks_a_known_cause_is_not_said_to_lack_data_while_data_is_left(tmp_path: Path) -> None:
+    def cause(name: str, num_prompts: int) -> str:
+        (tmp_path / name).mkdir()
+        config = config_of("in_order", 2, async_rl={"max_buffered_rollouts": 64, "max_inflight_prompts": 1})
+        explanation = recorded(tmp_path / name / "trace.jsonl", config, lambda run: None, num_prompts)
+        return cause_of(explanation.situation).chain[-1]
+
+    assert cause("much", 64).startswith("data is left, and what is in hand does not make up step 0")
+    assert cause("none", 2).startswith("no data is left, and what is in hand does not make up step 0")

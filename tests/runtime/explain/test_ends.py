@@ -164,6 +164,23 @@ def test_a_failure_after_the_last_step_is_a_failure_though_the_core_is_completed
     assert "the run failed after 1 step: held_out.jsonl:1: verifier raised TypeError" in output
 
 
+def test_a_run_that_is_killed_in_its_final_validation_or_save_is_not_completed(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.jsonl"
+    with recording(trace, config_of("in_order", 2, grpo={"max_num_steps": 1})) as run:
+        run.commit(0, 1)
+        run.close()
+        assert run.world.over
+    assert explained_run(trace).verdict is RunVerdict.COMPLETED, "an older evenstep's closed trace has no other end"
+    trace.write_bytes(b"".join(trace.read_bytes().splitlines(keepends=True)[:-1]))
+    says = told("explain", str(trace))[1]
+    assert says.startswith("healthy")
+    assert "all steps are closed; the model is being saved, or measured" in says
+    (tmp_path / "run.json").write_text("{}")
+    code, says = told("explain", str(tmp_path))
+    assert (code, says.startswith("failed")) == (1, True), says
+    assert "it was killed" in says
+
+
 def test_a_run_that_failed_before_its_first_event_is_explained(tmp_path: Path) -> None:
     from runtime.trace.files import make_header, setup_of
     from runtime.trace.writer import Trace

@@ -45,7 +45,7 @@ def test_a_weight_fifo_bucket_two_short_is_a_deadlock_whose_root_is_the_bucket(p
     state = explanation.situation.state
     assert explanation.verdict is RunVerdict.DEADLOCKED
     assert (state.sheet.ready, state.sheet.in_flight, state.pool.spares > 0) == (16, 0, True)
-    assert "the oldest bucket, 0, can't be filled any more: 6 of 8" in explanation.root
+    assert "the oldest bucket, 0, cannot be filled any more: 6 of 8" in explanation.root
     assert "nothing queued or in flight for it" in explanation.root
     assert any("6 of 16 ready groups are eligible, 8 are needed" in line for line in explanation.proof)
 
@@ -265,7 +265,7 @@ def test_long_rollouts_and_nothing_wrong_is_slow_with_the_oldest_rollouts(path: 
     def drive(run: Recorded) -> None:
         for seconds in (200.0, 400.0, 600.0):
             a_usual_step(run, seconds)
-        run.later(550.0)
+        run.later(300.0)
 
     explanation = recorded(path, config_of("in_order", 4), drive)
     oldest = min(explanation.situation.vitals.rollouts)
@@ -273,6 +273,20 @@ def test_long_rollouts_and_nothing_wrong_is_slow_with_the_oldest_rollouts(path: 
     assert "the oldest rollouts, within the usual range: prompt" in explanation.root
     assert f"(dispatch {oldest}, " in explanation.root
     assert "typically 10 min 3 s" in explanation.root
+
+
+def test_a_rollout_older_than_all_before_is_not_said_to_be_usual(path: Path) -> None:
+    def drive(run: Recorded) -> None:
+        for _ in range(3):
+            a_usual_step(run)
+        run.later(25.0)
+
+    explanation = recorded(path, config_of("in_order", 4), drive)
+    assert explanation.verdict is RunVerdict.SLOW
+    assert "the oldest rollouts, older than usual (99 % took at most" in explanation.root
+    assert "it counts as stalled from 70 s on" in explanation.advice
+    assert "within the usual range" not in explanation.root
+    assert "nothing is wrong" not in explanation.advice
 
 
 def test_a_run_whose_rollouts_are_young_is_healthy(path: Path) -> None:

@@ -54,7 +54,7 @@ class TestChains:
             ({"top": "defaults: 5\n"}, "defaults is 5; allowed: the path of a file, or a list"),
             ({"top": "defaults: [1, other.yaml]\n"}, r"defaults is \[1, 'other.yaml'\]; allowed: a list of files and"),
             ({"top": "defaults: other.yaml\n", "other": "a: &a {self: *a}\n"}, "a block holds itself"),
-            ({"top": "defaults: other.yaml\n", "other": f"a: {'9' * 5000}\n"}, "can't be read as .*int"),
+            ({"top": "defaults: other.yaml\n", "other": f"a: {'9' * 5000}\n"}, "cannot be read as .*int"),
             ({"top": "defaults: [self/again, _self_]\n", "self/again": "defaults: [/top]\n"}, "lead back to it"),
         ],
     )
@@ -83,7 +83,7 @@ def test_what_is_no_configuration_is_refused_with_what_it_is(tmp_path: Path) -> 
         (listed, "holds a list"),
         (broken, "neither YAML nor JSON"),
         (tmp_path / "gone.yaml", "cannot be read"),
-        (tmp_path, "cannot be read|is a folder|is a directory"),
+        (tmp_path, "cannot be read: a file is expected, but it is a directory"),
     ):
         with pytest.raises(ConfigError, match=says):
             read_given(file, ())

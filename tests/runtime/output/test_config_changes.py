@@ -30,7 +30,7 @@ def test_every_key_that_differs_is_listed_with_both_values(tmp_path: Path) -> No
 def test_a_configuration_of_another_version_is_no_obstacle(tmp_path: Path) -> None:
     (tmp_path / CONFIG).write_text("grpo: {max_num_stops: 3}\n", encoding="utf-8")
     [line] = config_changes(tmp_path, load_settings(None))
-    assert line.startswith("config.yaml can't be compared: ")
+    assert line.startswith("config.yaml cannot be compared: ")
     assert "max_num_stops" in line
 
 

@@ -120,7 +120,7 @@ def test_half_a_line_that_a_killed_writer_left_is_ended(tmp_path: Path) -> None:
 
 def test_tensorboard_and_metrics_that_can_t_be_opened_are_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").mkdir()
-    with pytest.raises(FileNotWritten, match=r"metrics\.jsonl could not be written: Is a directory"):
+    with pytest.raises(FileNotWritten, match="a file is expected, but it is a directory"):
         open_writers(tmp_path, config={})
 
 
@@ -309,7 +309,7 @@ def test_a_name_that_a_resumed_run_can_t_write_to_is_refused_at_the_start(
 def test_a_summary_that_is_a_directory_is_refused_before_the_run(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["train", "--summary", str(tmp_path)])
     assert result.exit_code == 2
-    assert "is a directory, not a plain file, and would be replaced by one" in " ".join(result.output.split())
+    assert "a file is expected, but it is a directory, which would be replaced" in " ".join(result.output.split())
 
 
 def test_a_refused_summary_leaves_the_one_that_was_there(tmp_path: Path) -> None:

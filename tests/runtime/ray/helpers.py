@@ -82,7 +82,7 @@ def start_of(settings: Settings, resumed: Path | None = None) -> Start:
     origin = origin_of(settings, task, new_run_id())
     if resumed is None:
         return Start(task.num_prompts, held_out, origin, None)
-    point = find_resume_point(resumed, ResumeRequest(), origin, set_up(settings, task.num_prompts))
+    point = find_resume_point(resumed, ResumeRequest(), origin, set_up(settings, task.num_prompts), settings.data)
     return Start(task.num_prompts, held_out, point.origin, point)
 
 

@@ -200,7 +200,7 @@ def test_a_page_that_cannot_be_written_leaves_the_one_before(tmp_path: Path) -> 
         app, ["report", str(tmp_path / "trace.jsonl"), "-o", str(tmp_path / "no" / "page.html")]
     )
     assert result.exit_code == 2
-    assert "can't be written" in result.output
+    assert "cannot be written" in result.output
     _, _, file = reported(tmp_path / "trace.jsonl")
     before = file.read_bytes()
     (tmp_path / "trace.jsonl").write_bytes(b"no trace any more")

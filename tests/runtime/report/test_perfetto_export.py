@@ -155,4 +155,4 @@ def test_a_place_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
     output = tmp_path / "missing" / "out.json"
     result = CliRunner().invoke(app, ["export", str(tmp_path / "trace.jsonl"), "--perfetto", str(output)])
     assert result.exit_code == 2
-    assert "can't be written" in result.output
+    assert "cannot be written" in result.output

@@ -193,6 +193,10 @@ def test_a_fault_is_blamed_on_verifier_file_line_prompt_and_completion(tmp_path:
         f"{path}:2: verifier 'my_verifiers:strict' raised ValueError: two (my_verifiers.py:2 in strict) for the "
         "completion 'two' of the prompt '2 =' with the answer '2'; make it return 0.0"
     )
+    absent = (
+        "verifier 'my_verifiers:strict' raised ModuleNotFoundError: No module named 'x' (my_verifiers.py:2); install it"
+    )
+    assert task.blame(0, said("two"), VerdictFault(absent, "", of_code=True)) == absent, "it is about no completion"
 
 
 def test_a_number_of_prompts_takes_the_first_lines_of_a_file(tmp_path: Path) -> None:
@@ -235,7 +239,7 @@ def test_what_is_no_plain_file_is_refused_at_once(tmp_path: Path, key: str) -> N
     (tmp_path / "folder").mkdir()
     good = sums(tmp_path / "sums.jsonl")
     for path, kind in ((fifo, "FIFO"), (tmp_path / "folder", "directory"), (Path("/dev/zero"), "device")):
-        with pytest.raises(TaskError, match=rf"is a {kind}, not a plain file; data.task.{key} must name a plain file"):
+        with pytest.raises(TaskError, match=rf"a file is expected, but it is a {kind}; correct data.task.{key}"):
             load(**{"path": good, key: path})
 
 

@@ -56,7 +56,7 @@ def test_an_expression_that_never_ends_is_wrong_after_the_deadline_of_math_verif
 def test_an_answer_that_cannot_be_read_is_told() -> None:
     [fault] = rated("runtime.tasks.verifiers:math", [("7", "")], PoolSize(1, 8))
     assert isinstance(fault, VerdictFault)
-    assert "can't read the answer ''; write it in LaTeX" in fault.happened
+    assert "cannot read the answer ''; write it in LaTeX" in fault.happened
 
 
 def test_a_function_of_users_may_call_math_verify_in_processes_of_many_threads() -> None:

@@ -223,7 +223,7 @@ def test_a_record_with_values_that_no_run_writes_is_named(tmp_path: Path, there:
     changed(path, number, there, instead)
     code, output = run_command("replay", str(path))
     assert code == 1
-    assert re.search(rf"record {number - 1}(:| can't be replayed)", output)
+    assert re.search(rf"record {number - 1}(:| cannot be replayed)", output)
 
 
 def test_a_broken_property_is_a_difference(tmp_path: Path) -> None:
@@ -252,6 +252,16 @@ def test_a_header_that_no_run_writes_is_refused(tmp_path: Path, key: str, value:
     changed = json.dumps({**json.loads(header), key: value}, separators=(",", ":"))
     (tmp_path / "trace.jsonl").write_text(f"{changed}\n{rest}", encoding="ascii")
     with pytest.raises(TraceUnreadable, match=says):
+        open_trace(tmp_path)
+
+
+@pytest.mark.parametrize("key", ["part", "snapshot", "kinds"])
+def test_a_header_that_lacks_a_key_is_refused(tmp_path: Path, key: str) -> None:
+    recorded_run(tmp_path / "trace.jsonl", "in_order", num_prompts=8)
+    header, rest = (tmp_path / "trace.jsonl").read_text(encoding="ascii").split("\n", 1)
+    kept = {name: value for name, value in json.loads(header).items() if name != key}
+    (tmp_path / "trace.jsonl").write_text(f"{json.dumps(kept, separators=(',', ':'))}\n{rest}", encoding="ascii")
+    with pytest.raises(TraceUnreadable, match=f"the header has no {key}"):
         open_trace(tmp_path)
 
 

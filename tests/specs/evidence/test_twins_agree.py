@@ -52,7 +52,7 @@ def is_there() -> None:
 
 
 def is_missing() -> str:
-    return "SPIN can't run: spin not found. Install with: apt-get install spin gcc"
+    return "SPIN cannot run: spin not found. Install with: apt-get install spin gcc"
 
 
 @needs_spin

@@ -298,7 +298,7 @@ def test_what_is_no_plain_file_is_refused_and_not_waited_for(tmp_path: Path, mak
     make(tmp_path / "odd.yaml")
     result = command(tmp_path / "odd.yaml")
     assert result.exit_code == 1
-    assert "cannot be read: it is no plain file" in result.output
+    assert "cannot be read: a file is expected, but it is no plain file" in result.output
 
 
 def test_a_directory_is_searched_and_a_file_named_twice_runs_once(tmp_path: Path) -> None:

@@ -213,7 +213,7 @@ def test_a_bound_that_is_hit_exits_with_3(check):
     ("args", "said"),
     [
         (("nowhere.yaml",), "cannot be read"),
-        (("--sampler", "examples.nowhere:Sampler"), "can't be imported"),
+        (("--sampler", "examples.nowhere:Sampler"), "cannot be imported"),
         (("--sampler", "ready_first"), "named in the configuration, in async_rl.sampler.name"),
         (("--sampler", "examples.short_first:"), "--sampler examples.short_first:: allowed: module:ClassName"),
         (("--sampler", "nowhere.py:Sampler"), "there is no file nowhere.py"),
@@ -235,4 +235,4 @@ def test_what_setup_refuses_is_refused_and_exits_with_1(check, hangs):
     result = check(hangs)
 
     assert result.exit_code == 1
-    assert "the weight_fifo sampler can't be combined with grpo.use_dynamic_sampling" in result.output
+    assert "the weight_fifo sampler cannot be combined with grpo.use_dynamic_sampling" in result.output

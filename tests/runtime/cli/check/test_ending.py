@@ -182,7 +182,7 @@ def test_a_file_that_cannot_be_imported_is_refused_with_its_line(tmp_path, capfd
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("my-sampler", "my-sampler can't be a module's name; rename the file"),
+        ("my-sampler", "my-sampler cannot be a module's name; rename the file"),
         ("2nd", "as in sampler_2nd.py"),
         ("statistics", "its module would be statistics, but module statistics is that of"),
         ("__main__", "but module __main__ is one that is loaded already"),

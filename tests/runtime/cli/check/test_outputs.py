@@ -35,9 +35,9 @@ def of_a_sampler(tmp_path, name):
     ("place", "said"),
     [
         ("", "folder"),
-        ("a_folder", "it is a folder"),
+        ("a_folder", "a file is expected, but it is a directory"),
         ("nowhere/file", "No such file"),
-        ("/proc/file", "can't be written"),
+        ("/proc/file", "cannot be written"),
         ("x" * 300, "too long"),
     ],
 )

@@ -118,7 +118,7 @@ BODY = FIRST + 3
 @pytest.mark.parametrize(
     ("module", "text", "line", "said"),
     [
-        ("raises_on_import", "\nraise RuntimeError('boom')\n", FIRST + 1, "can't be imported"),
+        ("raises_on_import", "\nraise RuntimeError('boom')\n", FIRST + 1, "cannot be imported"),
         ("exits_on_import", "os.abort = None\nraise SystemExit(0)\n", FIRST + 1, "SystemExit: 0"),
         ("has_no_syntax", "def prop(:\n", FIRST, "SyntaxError"),
         ("has_another", "@edge()\ndef probe(transition, laws):\n    return True\n", None, "did you mean probe?"),
@@ -202,7 +202,7 @@ def test_a_property_that_answers_now_this_and_now_that_is_to_blame(check):
     [
         (("--property", "nowhere"), "--property nowhere: allowed: module:name, or file.py:name"),
         (("--property", "nowhere.py:prop"), "there is no file nowhere.py; allowed: module:name"),
-        (("--property", "no_module_of_that_name:prop"), "module no_module_of_that_name can't be imported"),
+        (("--property", "no_module_of_that_name:prop"), "module no_module_of_that_name cannot be imported"),
         (("--all", "--property", "a:b"), "goes with no --property"),
     ],
 )

@@ -1,19 +1,25 @@
 """What ends an attempt, with a client of ours in place of Ray's. `tests/chaos` has the same on Ray."""
 
 import os
+import re
 import signal
+import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from runtime.control.failures import InterruptedAtStart, RunFailed
-from runtime.control.messages import Message, Notice, Start
+from runtime.control.messages import Message, Notice, Outcome, Start
 from runtime.control.wall_clock import OutOfTime
 from runtime.launch.driving import Heard, outcome_without_controller
+from runtime.launch.processes import process_of
 from runtime.launch.supervision import attempt as module
+from runtime.launch.supervision import running as looking
 from runtime.launch.supervision.attempt import attempt
-from runtime.launch.supervision.ray_client import Assignment
+from runtime.launch.supervision.ray_client import Assignment, NotBegun, blamed_on
+from runtime.launch.supervision.roles import Role
 from runtime.launch.supervision.running import LOOK_S
 from runtime.settings import load_settings
 from tests.runtime.checkpoints.helpers import ORIGIN
@@ -102,6 +108,50 @@ def test_an_interrupt_while_a_lost_attempt_is_torn_down_is_heard(
         assert ended.outcome.status == "interrupted"
         assert ended.outcome.error == "SIGTERM came when a process of the run was lost, so it is not restarted"
         assert ended.outcome.lost == ("an actor died",)
+
+
+LOSES_ITS_QUEUE = """
+import json, subprocess, sys, time
+sys.path[:] = json.loads(sys.argv[2])
+from multiprocessing.connection import Connection
+from runtime.control.messages import ClientRuns
+
+connection = Connection(int(sys.argv[1]))
+connection.recv()
+beats = "(exec -a ray::QueueKeeper sleep 4) & while :; do sleep 1; done"
+subprocess.Popen(["raylet", "-c", beats], executable="/bin/bash")
+while True:
+    connection.send(ClientRuns())
+    time.sleep(0.3)
+"""
+
+
+def test_the_death_of_transfer_queue_which_ray_does_not_restart_has_the_run_restarted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_CODE", LOSES_ITS_QUEUE)
+    monkeypatch.setattr(module, "_LAST_WORDS_S", {Role.STORE: 0.5})
+    monkeypatch.setattr(looking, "LOOK_S", 0.5)
+    settings = load_settings(None, ["data_plane.name=transfer_queue"])
+    task = Assignment(settings, tmp_path, Start(60, {}, ORIGIN, None), time.monotonic(), 0, [])
+    ended = attempt(task, lambda message: None)
+    assert re.fullmatch(r"the group store \(process \d+\) died", str(ended.infra))
+
+
+@pytest.mark.parametrize("infra", [True, False])
+def test_the_loss_of_an_actor_by_the_death_of_its_raylet_is_told_as_that(infra: bool) -> None:
+    lost, nothing = Outcome("failed", "an actor died", infra=infra), Outcome("completed", None)
+    with subprocess.Popen(["raylet", "600"], executable="/bin/sleep") as process:
+        raylet = process_of(process.pid)
+        assert raylet is not None
+        assert blamed_on(raylet, lost) == lost
+        process.kill()
+    error = f"the raylet (process {raylet.pid}) died" if infra else "an actor died"
+    assert blamed_on(raylet, lost) == replace(lost, error=error)
+    assert blamed_on(raylet, nothing) == nothing
+    begun = blamed_on(raylet, NotBegun(RunFailed("an actor died", infra=infra)))
+    assert isinstance(begun, NotBegun)
+    assert str(begun.error) == error
 
 
 def test_a_run_that_its_time_limit_ends_before_it_has_begun_is_interrupted_and_not_stopped() -> None:

@@ -212,7 +212,7 @@ def test_a_checkpoint_that_goes_while_ray_is_started_costs_a_restart_and_not_the
     assert [start.resume and start.resume.checkpoint.name[:17] for start in told.starts[1:]] == [
         "checkpoint-000002", "checkpoint-000001",
     ]  # fmt: skip
-    assert "(2 of at most 3): checkpoint checkpoint-000002-step-00000002 can't be loaded: it has" in told.texts[2]
+    assert "(2 of at most 3): checkpoint checkpoint-000002-step-00000002 cannot be loaded: it has" in told.texts[2]
 
 
 def test_a_run_that_was_resumed_from_a_checkpoint_that_is_gone_since_ends_with_its_name(output: Path) -> None:
