@@ -117,6 +117,19 @@ def sync_tree(root: Path) -> None:
         sync_path(Path(folder))
 
 
+def give_usual_mode(path: Path) -> Path:
+    """Let the umask decide who reads a file, as of any other: safetensors makes its files for their owner alone.
+
+    A new file tells what the umask is: reading it would change it for the other threads.
+    """
+    probe = path.with_name(f".{path.name}.mode-{os.getpid()}")
+    probe.touch(exist_ok=True)
+    mode = stat.S_IMODE(probe.stat().st_mode)
+    probe.unlink()
+    path.chmod(mode)
+    return path
+
+
 def sha256_of(path: Path) -> str:
     """The SHA-256 of a file's bytes, in hexadecimal."""
     with path.open("rb") as file:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load_file, save_file
 
-from runtime.files import write_json
+from runtime.files import give_usual_mode, write_json
 from runtime.groups import PackedGroup, RolloutGroup, unpack
 
 ARRAYS = "groups.safetensors"
@@ -44,6 +44,7 @@ def write_groups(directory: Path, groups: Mapping[int, RolloutGroup]) -> None:
     arrays["rewards"] = np.array([rollout.reward for rollout in rollouts], dtype=np.float64)
     arrays["finished"] = np.array([rollout.finished for rollout in rollouts], dtype=np.bool_)
     save_file(arrays, directory / ARRAYS)
+    give_usual_mode(directory / ARRAYS)
     keys = ("prompt", "start_weight", "end_weight")
     index = [
         {**{key: getattr(group, key) for key in keys}, "rollouts": len(group.rollouts)} for group in groups.values()

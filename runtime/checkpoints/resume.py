@@ -52,6 +52,11 @@ class ResumePoint:
     """Of the checkpoints to come: this one's run, with the data and model that are used from now on."""
     notices: tuple[str, ...]
 
+    @property
+    def step(self) -> int:
+        """Steps closed before it."""
+        return int(self.control["state"]["trainer"][1])
+
 
 class ResumeRefused(ConfigError):
     """The run cannot resume from this checkpoint."""

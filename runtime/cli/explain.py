@@ -19,12 +19,14 @@ from runtime.explain.explanation import EXIT, NEVER_BEGAN, START_AGAIN, Explanat
 from runtime.explain.live import NoController, NotReachable, live_lines, standing_of, trace_of
 from runtime.explain.printed import printed
 from runtime.output.cluster_file import LivePlace, place_of
-from runtime.output.directory import CLUSTER, MARK, is_between_processes, is_left
-from runtime.output.restart_file import restart_in
+from runtime.output.directory import CLUSTER, MARK, RUN, is_between_processes, is_left
+from runtime.output.restart_file import interrupt_in, restart_in
 from runtime.settings import ClusterConfig
-from runtime.trace.files import find_trace, has_trace, older_traces, parts_of
+from runtime.trace.files import TraceUnreadable, find_trace, has_trace, older_traces, parts_of
+from runtime.trace.notes import RunEnded
 from runtime.trace.reader import TraceFile, open_trace
 from runtime.trace.records import printable_json
+from runtime.trace.select import NotInTrace
 from runtime.trace.show import printable_lines
 from specs.checker.closing import outlook
 
@@ -201,7 +203,7 @@ def _place(directory: Path | None, run: str | None, address: str, namespace: str
     if is_left(directory):
         raise NotReachable(f"no process runs in {directory}: evenstep explain {directory} says how its run ended")
     place = None if is_between_processes(directory) else place_of(directory)
-    if place is None and is_between_processes(directory):
+    if place is None and (is_between_processes(directory) or _end_of(directory) is not None):
         raise NotReachable(_being_started(directory))
     if place is None:
         raise NotReachable(
@@ -216,7 +218,7 @@ def _has_no_trace_yet(directory: Path) -> bool:
     if not has_trace(directory) or is_left(directory):
         return False
     if is_between_processes(directory):
-        return True
+        return _end_of(directory) is None
     try:
         last_s = parts_of(find_trace(directory))[-1].stat().st_mtime
         return (directory / CLUSTER).stat().st_mtime > last_s
@@ -224,6 +226,29 @@ def _has_no_trace_yet(directory: Path) -> bool:
         return False
 
 
+def _end_of(directory: Path) -> RunEnded | None:
+    """How the process that still holds a run's directory ended its run; None while it starts or restarts one.
+
+    A process that takes the directory touches its run.json, so a trace that is older is of a process before it.
+    """
+    if not has_trace(directory) or restart_in(directory) is not None:
+        return None
+    try:
+        trace = open_trace(directory)
+        is_older = trace.parts[-1].stat().st_mtime < (directory / RUN).stat().st_mtime
+        if is_older or not (trace.closed or interrupt_in(trace.path)):
+            return None
+        return explain_now(trace, outlook).situation.ended
+    except (OSError, TraceUnreadable, NotInTrace):
+        return None
+
+
 def _being_started(directory: Path) -> str:
+    if (ended := _end_of(directory)) is not None:
+        may_restart = "; it is restarted if its cause may pass" if ended.status == "failed" else ""
+        return (
+            f"the run in {directory} is ending: {ended.said.removeprefix('the run ')}; what it saves is saved, and its "
+            f"processes are being closed{may_restart}. evenstep explain {directory} says how it ended"
+        )
     happens = f"being restarted ({restart})" if (restart := restart_in(directory)) else "being started or restarted"
     return f"the run in {directory} is {happens}: it has no controller yet; ask again"

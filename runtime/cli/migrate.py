@@ -37,6 +37,8 @@ _COUNTED = {
 _STYLES = {Fate.LOST: "yellow", Fate.DECIDE: "bold red"}
 _WIDTH = 160
 """Of the table where the output is no terminal."""
+_NAMED = 3
+"""Keys of a block that are named."""
 _LONGEST = 44
 """Characters of a value."""
 
@@ -182,7 +184,11 @@ def _defaults(findings: Sequence[Translated]) -> Iterator[tuple[str, str, str]]:
 
 
 def _named(finding: Translated) -> str:
-    return finding.theirs if finding.keys == 1 else f"{finding.theirs} ({finding.keys} keys)"
+    """A key by its whole path; of a block, how many keys, and the first of them."""
+    if finding.keys == 1:
+        return finding.paths[0] if finding.paths else finding.theirs
+    first = ", ".join(path.removeprefix(f"{finding.theirs}.") for path in finding.paths[:_NAMED])
+    return f"{finding.theirs} ({finding.keys} keys: {first}{', …' if finding.keys > _NAMED else ''})"
 
 
 def _value(value: Any) -> str:

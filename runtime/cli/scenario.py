@@ -10,6 +10,7 @@ from rich.text import Text
 
 from runtime.launch.signals import LOADING_S, answering_within
 from runtime.trace.show import printable_lines
+from runtime.wording import counted
 from specs.scenarios.run import ScenarioVerdict, find_scenarios, run_file
 
 scenario_app = typer.Typer(
@@ -62,8 +63,13 @@ def run(
     if console.is_terminal and not verbose:
         console.print(_table(verdicts))
     failed = sum(not verdict.holds for verdict in verdicts)
-    typer.echo(f"{len(verdicts)} scenarios: {len(verdicts) - failed} hold, {failed} fail")
+    held = _verb(len(verdicts) - failed, "hold")
+    typer.echo(f"{counted(len(verdicts), 'scenario')}: {held}, {_verb(failed, 'fail')}")
     raise typer.Exit(1 if failed else 0)
+
+
+def _verb(number: int, verb: str) -> str:
+    return f"{number} {verb}{'s' if number == 1 else ''}"
 
 
 def _print_plain(verdict: ScenarioVerdict, log: list[str]) -> None:

@@ -15,7 +15,7 @@ from runtime.control.failures import FailedAttempts
 from runtime.control.messages import Listener, Notice, StepDone, ValidationDone
 from runtime.evaluation.config import DEFAULT_SET
 from runtime.evaluation.figures import figures_of
-from runtime.explain.live import Standing, standing_of_core
+from runtime.explain.live import AT_THE_END, Standing, standing_of_core
 from runtime.files import FileNotWritten, Json, writing
 from runtime.generation.engine import LOGITS_NOT_FINITE
 from runtime.groups import Evaluation, GroupReceipt
@@ -62,6 +62,7 @@ class RunRecorder:
         self.restart: str | None = None
         """Such as "restart 2 of at most 3"."""
         self._last_step: Json | None = None
+        self._is_over = False
         self._ended: notes.RunEnded | None = None
         self.workers_lost = 0
         self._quarantined: set[str] = set()
@@ -218,6 +219,7 @@ class RunRecorder:
 
     def finish(self) -> None:
         """The run is over: write the records that are left."""
+        self._is_over = True
         self._catch_up().close(self._now_s())
         self._samples.close()
         self.flush()
@@ -280,6 +282,8 @@ class RunRecorder:
         """Where the run stands now; writers that serve the latest values (Prometheus) get it too."""
         standing = standing_of_core(self.core, self._last_step, self._now_s() - self._progress_s)
         standing = dataclasses.replace(standing, restart=self.restart)
+        if self._is_over:
+            standing = dataclasses.replace(standing, status="ending", waits_for=AT_THE_END)
         if self._ended is not None:
             standing = dataclasses.replace(standing, status=self._ended.status, waits_for=self._ended.said)
         line = dataclasses.asdict(standing)

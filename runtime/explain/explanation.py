@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fsm.errors import BelowFloor, SearchExceeded
+from fsm.errors import BelowFloor, BudgetExceeded, SearchExceeded
 from fsm.explain import status
 from fsm.machines.trainer import TrainerState
 from runtime.checkpoints.checkpoint import CHECKPOINTS, list_checkpoints, looks_whole, step_of
@@ -254,10 +254,22 @@ def over(situation: Situation, completed_by: str, trouble: Finding | None) -> Fi
     verdict = RunVerdict(ended.status)
     if verdict is RunVerdict.COMPLETED:
         return Finding(verdict, (f"{ended.said} and waits for nothing: {completed_by}",), "nothing")
-    advice = "what the error says" if ended.error is not None else "nothing, if this was wanted"
+    advice = _remedy(situation) if ended.error is not None else "nothing, if this was wanted"
     if trouble is None or trouble.verdict not in TROUBLE:
         return Finding(verdict, (ended.said,), f"{advice}; {resumes(situation)}")
     if verdict is not RunVerdict.FAILED:
         advice = trouble.advice
     chain = (ended.said, f"before that it was {trouble.verdict.value}: {trouble.waits_for[0]}", *trouble.waits_for[1:])
     return Finding(verdict, chain, f"{advice}; {resumes(situation)}", trouble.proof, trouble.verdict)
+
+
+def _remedy(situation: Situation) -> str:
+    """What to change after a stop or a failure."""
+    if not isinstance(situation.stopped_by, BudgetExceeded):
+        return "what the error says"
+    limits = situation.limits
+    if situation.state.budgets.skipped > limits.max_skipped:
+        option, value = "max_skipped_prompts", limits.max_skipped
+    else:
+        option, value = "max_consecutive_dropped_prompts", limits.max_consecutive_dropped
+    return f"mend what the last failure names, or raise async_rl.rollout_failure.{option}, which is {value}"

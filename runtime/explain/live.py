@@ -21,13 +21,15 @@ IDLE_SHOWN_S = 10.0
 BAR_WIDTH = 40
 BEFORE_BEGIN = "the weights of every worker, and the held-out accuracy before the first step"
 
+AT_THE_END = "nothing more: the run is over, and is saved; one that completed is measured once more"
+
 
 @dataclass(frozen=True, slots=True)
 class Standing:
     """A run now. The figures of the last closed step are None until a step has closed."""
 
     status: str
-    """As `fsm.explain.status` names it; `starting` before the run has begun."""
+    """As `fsm.explain.status` names it; `starting` before the run has begun, `ending` while it is saved."""
     step: int
     max_steps: int | None
     selected: int

@@ -50,8 +50,10 @@ def printed(explanation: Explanation) -> RenderableType:
     when = f"after record {moment.seq}, {clock}, {moment.monotonic_s:.1f} s in{restart}"
     parts: list[RenderableType] = [title, Text(when, "dim")]
     parts += [Text(note) for note in _notes(situation)]
-    parts += [Text(), counts_table(situation), places_line(situation), Text(), Text("what waits for what", "bold")]
-    parts += [_line(f"{number}.", line) for number, line in enumerate(explanation.waits_for, 1)]
+    parts += [Text(), counts_table(situation), places_line(situation)]
+    if explanation.waits_for != (explanation.root,):
+        parts += [Text(), Text("what waits for what", "bold")]
+        parts += [_line(f"{number}.", line) for number, line in enumerate(explanation.waits_for, 1)]
     if explanation.proof:
         parts += [Text(), Text("proof", "bold"), *(_line("·", line) for line in explanation.proof)]
     if explanation.failures:

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 
 from runtime.control.messages import Progress
 from runtime.evaluation.sets import engine_limits, keys_of_limits
-from runtime.files import writing
+from runtime.files import give_usual_mode, writing
 from runtime.generation.config import TorchEngineConfig
 from runtime.generation.on_torch.self_check import check_supported
 from runtime.launch.preflight import Findings, Prepared
@@ -140,6 +140,7 @@ def _make_tiny_model(settings: Settings, directory: Path) -> None:
         tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
         warm_up(model, tokenizer, load_task(settings.data, "training"), settings.warmup, seed=settings.seed)
         model.save_pretrained(directory)
+        give_usual_mode(directory / "model.safetensors")
 
 
 def model_refusals(settings: Settings, model: PreTrainedModel) -> tuple[str, ...]:

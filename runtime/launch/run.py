@@ -124,15 +124,14 @@ def run_training(
             start = decide_start(settings, output, resume, lambda text: listener(Notice(text)))
             for notice in () if start.resume is None else start.resume.notices:
                 listener(Notice(notice))
-            address = settings.cluster.address
-            listener(Notice("starting Ray" if address is None else f"connecting to Ray at {address}"))
+            listener(Notice(f"connecting to Ray at {at}" if (at := settings.cluster.address) else "starting Ray"))
             with memory:
                 outcome = run_until_it_ends(settings, output, start, resume, listener, began_s)
         except KeyboardInterrupt:
             if outcome is None:
                 raise InterruptedAtStart from None
     with interrupts_by_signals():
-        summary = summary_of(settings, outcome, time.monotonic() - began_s, memory.peak_bytes)
+        summary = summary_of(settings, outcome, start, time.monotonic() - began_s, memory.peak_bytes)
         return RunResult(outcome, summary, places_of(settings, output, outcome, listener))
 
 
@@ -178,7 +177,7 @@ def decide_start(
 
 def _refuse_nothing_to_do(settings: Settings, output: Path, point: ResumePoint) -> None:
     """A run that closed all its steps, and saved its model, would only be measured and saved once more (X3)."""
-    most, done = settings.grpo.max_num_steps, int(point.control["state"]["trainer"][1])
+    most, done = settings.grpo.max_num_steps, point.step
     if most is not None and most <= done == steps_of_model(output / FINAL_MODEL):
         raise ConfigError(
             f"nothing to do: the run in {output} has closed {counted(done, 'step')}, grpo.max_num_steps is {most}, and "
@@ -350,7 +349,7 @@ def _prepare_model(settings: Settings, directory: Path, listener: Listener) -> P
     return prepared.directory
 
 
-def summary_of(settings: Settings, outcome: Outcome, wall_s: float, peak_memory_bytes: int) -> Summary:
+def summary_of(settings: Settings, outcome: Outcome, start: Start, wall_s: float, peak_bytes: int) -> Summary:
     """The JSON of `--summary`."""
     return Summary(
         accuracy_before=outcome.accuracy_before,
@@ -363,7 +362,8 @@ def summary_of(settings: Settings, outcome: Outcome, wall_s: float, peak_memory_
         steps_not_applied=outcome.steps_not_applied,
         wall_s=round(wall_s, 3),
         rl_s=round(outcome.rl_s, 3),
-        peak_memory_bytes=peak_memory_bytes,
+        peak_memory_bytes=peak_bytes,
+        resumed_at=None if start.resume is None else start.resume.step,
         trace=None if outcome.trace is None else str(outcome.trace),
         seed=settings.seed,
         config=settings.model_dump(mode="json"),

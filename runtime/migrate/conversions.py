@@ -28,16 +28,22 @@ def decide(value: Any, _: Theirs) -> Converted:
 
 
 _OFF = Converted(Fate.DEFAULT, note="off there, as it is here")
+_ALIKE = Converted(Fate.DEFAULT, note="the same there, as it is here")
 
 
 def unless(value: Any, _: Theirs, *off: Any) -> Converted:
-    """Lost, unless the value is one under which it does nothing."""
-    return _OFF if _is_off(value, off) else Converted(Fate.LOST)
+    """Lost, unless the value is one under which it does nothing, or the only one here."""
+    return _nothing_to_do(value) if _is_off(value, off) else Converted(Fate.LOST)
 
 
 def decide_unless(value: Any, _: Theirs, *off: Any) -> Converted:
-    """A decision of the user, unless the value is one under which it does nothing."""
-    return _OFF if _is_off(value, off) else Converted(Fate.DECIDE, is_written=False)
+    """A decision of the user, unless the value is one under which it does nothing, or the only one here."""
+    return _nothing_to_do(value) if _is_off(value, off) else Converted(Fate.DECIDE, is_written=False)
+
+
+def _nothing_to_do(value: Any) -> Converted:
+    """An optimizer that is the one here is not off."""
+    return _OFF if value in (None, False, 0, -1, [], {}) else _ALIKE
 
 
 def _is_off(value: Any, off: tuple[Any, ...]) -> bool:

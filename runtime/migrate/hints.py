@@ -70,7 +70,11 @@ class _Key(NamedTuple):
             more = " and ".join(row.ours for row in others if row.ours is not None)
             here = f"is {first.ours} here{f', and decides {more}' if more else ''}"
         else:
-            here = "needs no key here" if first.conversion.endswith("built_in") else "has no counterpart here"
+            here = (
+                "needs no key here"
+                if first.conversion.endswith(("built_in", "unless(true)"))
+                else "has no counterpart here"
+            )
         return f"{self.framework}'s {name} {here}{f': {first.note}' if first.note else ''}"
 
 

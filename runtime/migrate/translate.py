@@ -1,7 +1,7 @@
 """Translate a document of another framework into one of evenstep, with a line on each of its keys."""
 
 import copy
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,6 +31,8 @@ class Translated(NamedTuple):
     note: str
     keys: int = 1
     """How many keys of a block it stands for."""
+    paths: tuple[str, ...] = ()
+    """These keys, dotted."""
 
 
 class Migration(NamedTuple):
@@ -61,12 +63,12 @@ def translate(given: Mapping[str, Any], table: KeyTable, folders: Sequence[Path]
     for path, value in assumed.items():
         put(whole, path, value)
     theirs = Theirs(whole, tuple(folders))
-    counts, unknown = _rows_of(whole, table.rows)
+    paths_of, unknown = _rows_of(whole, table.rows)
     document: dict[str, Any] = {}
     findings = [Translated(Fate.RENAMED, "", None, fixed.ours, fixed.value, True, fixed.note) for fixed in table.always]
     for row in table.rows:
-        if row.theirs in counts:
-            finding = _converted(row, theirs, counts[row.theirs])
+        if row.theirs in paths_of:
+            finding = _converted(row, theirs, paths_of[row.theirs])
             findings.append(finding._replace(note=_joined("its default there", finding.note)) if row.theirs in assumed
                             else finding)  # fmt: skip
     findings += [
@@ -100,7 +102,8 @@ def _overruled(findings: Sequence[Translated]) -> Iterator[Translated]:
             yield finding
 
 
-def _converted(row: Row, theirs: Theirs, keys: int) -> Translated:
+def _converted(row: Row, theirs: Theirs, paths: Sequence[str]) -> Translated:
+    keys = len(paths)
     value = _shown(theirs, row.theirs)
     if (lacking := unresolved_in(value)) is not None:
         return Translated(Fate.DECIDE, row.theirs, None, row.ours, None, False, _joined(lacking.reason, row.note), keys)
@@ -119,28 +122,36 @@ def _converted(row: Row, theirs: Theirs, keys: int) -> Translated:
     if kind is Fate.RENAMED and row.ours == row.theirs and outcome.value == value:
         kind = Fate.CARRIED
     return Translated(
-        kind, row.theirs, value, row.ours, outcome.value if written else None, written, outcome.note or row.note, keys
+        kind,
+        row.theirs,
+        value,
+        row.ours,
+        outcome.value if written else None,
+        written,
+        outcome.note or row.note,
+        keys,
+        tuple(paths),
     )
 
 
-def _rows_of(document: Mapping[str, Any], rows: Sequence[Row]) -> tuple[Counter[str], dict[str, str | None]]:
-    """How many keys each row's path stands for, and the keys without a row, with the nearest key.
+def _rows_of(document: Mapping[str, Any], rows: Sequence[Row]) -> tuple[dict[str, list[str]], dict[str, str | None]]:
+    """The keys that each row's path stands for, and the keys without a row, with the nearest key.
 
     A null block is no key. A key that only a block's row stands for is one without a row if it is nearly another key.
     """
     known = {row.theirs for row in rows}
     below = _names_below(known)
-    counts: Counter[str] = Counter()
+    paths_of: defaultdict[str, list[str]] = defaultdict(list)
     unknown: dict[str, str | None] = {}
     for path, value in leaves(document):
         parts = path.split(".")
         row = next((at for end in range(len(parts), 0, -1) if (at := ".".join(parts[:end])) in known), None)
         near = None if row == path else _near(path, below, _LIKE if row is None else _NEARLY)
         if row is not None and near is None:
-            counts[row] += 1
+            paths_of[row].append(path)
         elif value not in (None, {}) or not any(name.startswith(f"{path}.") for name in known):
             unknown[path] = near
-    return counts, unknown
+    return paths_of, unknown
 
 
 _LIKE, _NEARLY = 0.6, 0.9

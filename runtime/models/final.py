@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from transformers import PreTrainedModel
 
-from runtime.files import sync_path, sync_tree
+from runtime.files import give_usual_mode, sync_path, sync_tree
 from runtime.models.directory import INDEX, ModelDirectoryProblem, ModelNotSaved, weight_files
 from runtime.models.weights import as_in_files
 
@@ -118,6 +118,7 @@ def _write_weights(weights: Mapping[str, torch.Tensor], directory: Path, max_sha
     split = split_torch_state_dict_into_shards(dict(weights), max_shard_size=max_shard_size)
     for name, keys in split.filename_to_tensors.items():
         save_file({key: weights[key].contiguous() for key in keys}, directory / name, metadata={"format": "pt"})
+        give_usual_mode(directory / name)
     if split.is_sharded:
         index = {"metadata": split.metadata, "weight_map": split.tensor_to_filename}
         (directory / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")

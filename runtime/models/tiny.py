@@ -17,6 +17,7 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from runtime.files import give_usual_mode
 from runtime.models.config import TinyModelConfig, WarmupConfig
 from runtime.tasks.base import Task, TaskError
 from runtime.tasks.split import derive_seed
@@ -66,6 +67,7 @@ def save_tiny_model(directory: Path, config: TinyModelConfig, seed: int) -> Path
     """Save a new model and its tokenizer as a Hugging Face directory. Returns the directory."""
     tokenizer = character_tokenizer()
     tiny_model(tokenizer, config, seed).save_pretrained(directory)
+    give_usual_mode(directory / "model.safetensors")
     tokenizer.save_pretrained(directory)
     return directory
 

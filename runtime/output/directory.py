@@ -19,7 +19,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -67,9 +67,12 @@ def start_problems(output: Path) -> Iterator[str]:
     found = sorted(path.name for path in output.iterdir())
     if MARK not in found:
         if found:
+            resume = ""
+            if {RUN, METRICS_FILE, "checkpoints"}.intersection(found):
+                resume = f", or continue its run: evenstep train CONFIG --output {shlex.quote(str(output))} --resume"
             yield (
-                f"{output} is not empty ({_listed(found)}): two runs would be mixed; name another directory, empty it, "
-                "or resume the run that is in it"
+                f"{output} is not empty ({_listed(found)}): two runs would be mixed; name another directory or empty "
+                f"it{resume}"
             )
         return
     others = [name for name in found if name not in _made_at_start(output)]
@@ -198,7 +201,7 @@ def _lockable(output: Path) -> list[Path]:
 
 
 def hold(output: Path) -> int | None:
-    """Lock a directory until the file descriptor is closed.
+    """Lock a directory until the file descriptor is closed, and touch its run.json, which says when that was.
 
     None if there is no directory yet, another process has locked it, or its file system cannot lock directories.
     """
@@ -211,6 +214,8 @@ def hold(output: Path) -> int | None:
     except OSError:
         os.close(held)
         return None
+    with suppress(OSError):  # a new run has none yet
+        os.utime(output / RUN)
     return held
 
 

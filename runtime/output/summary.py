@@ -32,11 +32,13 @@ class Summary(TypedDict):
     steps_not_applied: int
     """Steps, since then, whose loss or gradient was not finite."""
     wall_s: float
-    """From the start of the command to its end."""
+    """From the start of the command to its end. Of this command alone after a resume, like the next two."""
     rl_s: float
     """From the first rollout to the end of the last step."""
     peak_memory_bytes: int
     """Of all processes of the run (`runtime.launch.machine`)."""
+    resumed_at: int | None
+    """Steps closed before this command, which resumed the run; None if it began it."""
     trace: str | None
     seed: int
     config: dict[str, Any]
@@ -101,18 +103,22 @@ def headline(summary: Summary, outcome: str) -> list[str]:
     lines.append(
         f"{counted(summary['steps'], 'step')}: {counted(selected, 'group')} selected, {charged} charged, {short} short"
     )
+    resumed_at = summary["resumed_at"]
+    since = "" if resumed_at is None else " since the resume"
     if summary["steps_without_tokens"]:
         lines.append(
-            f"{counted(summary['steps_without_tokens'], 'step')} trained on no token: overlong filtering left out all "
-            "rollouts, and the weights stayed unchanged"
+            f"{counted(summary['steps_without_tokens'], 'step')} trained on no token{since}: overlong filtering left "
+            "out all rollouts, and the weights stayed unchanged"
         )
     if summary["steps_not_applied"]:
         lines.append(
-            f"{counted(summary['steps_not_applied'], 'step')} not applied: their loss or gradient was not finite "
-            "(not_finite in metrics.jsonl says which numbers, of which prompts), and the weights stayed unchanged"
+            f"{counted(summary['steps_not_applied'], 'step')} not applied{since}: their loss or gradient was not "
+            "finite (not_finite in metrics.jsonl says which numbers, of which prompts), and the weights stayed "
+            "unchanged"
         )
+    trained = "" if resumed_at is None else f"since the resume: {counted(summary['steps'] - resumed_at, 'step')}, "
     lines.append(
-        f"{summary['rl_s']:.1f} s of RL, {summary['wall_s']:.1f} s in all, "
+        f"{trained}{summary['rl_s']:.1f} s of RL, {summary['wall_s']:.1f} s in all, "
         f"peak memory {summary['peak_memory_bytes'] / 2**30:.2f} GiB, seed {summary['seed']}"
     )
     return lines

@@ -220,7 +220,8 @@ class DataConfig(Strict):
         ge=0,
         le=1,
         description=(
-            "Share of all possible prompts that is never trained on. No line of a file is held out if "
+            "Share of all possible prompts that is never trained on. A hash of its text decides for each prompt, so "
+            "that the share of a small file's lines is only near this. No line of a file is held out if "
             "validation_size is 0."
         ),
     )

@@ -25,6 +25,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 
+from runtime.files import give_usual_mode
 from runtime.models.weights import Array, mismatch, named_weights, sent_type, to_numpy
 from runtime.training.model import trainable_parameters
 from runtime.training.ranks import Ranks, copied, sharded_like, whole
@@ -103,6 +104,8 @@ def write_state(directory: Path, state: StateCopy) -> None:
     state.config.save_pretrained(directory)
     save_file(state.weights, directory / "model.safetensors", metadata={"format": "pt"})
     save_file(state.moments | state.random, directory / "trainer.safetensors")
+    for name in ("model.safetensors", "trainer.safetensors"):
+        give_usual_mode(directory / name)
     (directory / "trainer.json").write_text(json.dumps({"format": FORMAT, **state.steps._asdict()}) + "\n")
 
 

@@ -117,7 +117,7 @@ def export_model_command(
         if output.exists() and (not output.is_dir() or any(output.iterdir())):
             raise WrongUse(f"{output} exists already and would be overwritten; name a new directory, or an empty one")
         taken = _export(run, step, output, max_shard_size)
-    typer.echo(printable_lines(f"the weights after {counted(taken, 'step')} are a model now\nmodel  {output}"))
+    typer.echo(printable_lines(f"the weights after {counted(taken, 'step')} are written as a model\nmodel  {output}"))
 
 
 def _export(run: Path, step: int | None, output: Path, max_shard_size: str | None) -> int:

@@ -35,7 +35,7 @@ def samples_command(
             "-n",
             min=1,
             max=10**9,
-            help=f"How many. Without it: {_FEW}, or all with --step or --prompt.",
+            help=f"How many; with --pick changed, pairs. Without it: {_FEW}, or all with --step or --prompt.",
             metavar="N",
         ),
     ] = None,

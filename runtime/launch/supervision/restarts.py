@@ -140,7 +140,7 @@ def run_until_it_ends(
     ConfigError, and RunFailed or InterruptedAtStart if the run had not begun in any attempt.
     """
     others = {path.name for path in list_checkpoints(output / CHECKPOINTS)}
-    closed = 0 if start.resume is None else start.resume.control["state"]["trainer"][1]
+    closed = 0 if start.resume is None else start.resume.step
     history = _History(listener, output, closed)
     if (output / METRICS_FILE).is_file():
         history.metrics_before = (output / METRICS_FILE).stat().st_size

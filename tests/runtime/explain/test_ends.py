@@ -50,6 +50,8 @@ def end(run: Recorded, status: Status, error: str | None = None, **kept: Path) -
     """As the controller's recorder does it."""
     recorder = RunRecorder(StepMeter(run.cores[-1].limits, 0.0), (), run.trace, lambda message: None)
     recorder.core = run.cores[-1]
+    recorder.finish()
+    assert recorder.standing().status == "ending"
     recorder.ended(status, error, kept.get("checkpoint"), kept.get("model"))
     assert recorder.standing().status == status
 
@@ -206,8 +208,18 @@ def test_a_stop_is_told_of_traces_that_have_no_record_of_the_end(tmp_path: Path)
     explanation = recorded(path, config, lambda run: run.world.drop(0, FailureKind.INFRA))
     assert explanation.verdict is RunVerdict.STOPPED
     assert explanation.waits_for[0].startswith("the run was stopped after 0 steps: BudgetExceeded: ")
-    assert told("explain", str(path))[0] == EXIT_CODES["stopped"]
+    code, says = told("explain", str(path))
+    assert code == EXIT_CODES["stopped"]
+    assert "or raise async_rl.rollout_failure.max_consecutive_dropped_prompts, which is 0" in says
+    assert says.count("the run was stopped") == 1
     assert replay(path).status == "stopped"
+
+
+def test_a_stop_after_data_failures_names_the_setting_that_allows_more(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    config = config_of("in_order", 2, failure={"max_data_attempts_per_prompt": 1, "max_skipped_prompts": 0})
+    explanation = recorded(path, config, lambda run: run.world.drop(0, FailureKind.DATA))
+    assert "names, or raise async_rl.rollout_failure.max_skipped_prompts, which is 0" in explanation.advice
 
 
 def test_a_checkpoint_without_all_its_files_is_no_promise(tmp_path: Path) -> None:
@@ -280,6 +292,30 @@ def test_a_run_that_is_restarted_is_neither_healthy_nor_dead(tmp_path: Path) -> 
         assert being_started in told("explain", str(tmp_path))[1]
     os.close(held)
     assert "no process runs in" in told("status", str(tmp_path))[1]
+
+
+@pytest.mark.parametrize("status", ["completed", "interrupted"])
+def test_a_run_that_is_ending_is_not_taken_for_one_that_starts(tmp_path: Path, status: Status) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    held = hold(tmp_path)
+    assert held is not None
+    trace = ended_run(tmp_path, status)
+    with (tmp_path / "run.json").open("rb") as locked:
+        for between_processes in (False, True):
+            fcntl.flock(locked, fcntl.LOCK_UN if between_processes else fcntl.LOCK_EX)
+            code, says = told("status", str(tmp_path))
+            assert code == 1
+            happened = "is completed" if status == "completed" else "was interrupted"
+            assert f"the run in {tmp_path} is ending: {happened} after 1 step; what it saves is saved" in says
+            assert "ask again" not in says
+            assert told("explain", str(tmp_path))[1].startswith(status)
+    os.close(held)
+    os.utime(trace, (1e9, 1e9))
+    held = hold(tmp_path)  # by the command that resumes it
+    for command in ("status", "explain"):
+        assert "is being started or restarted" in told(command, str(tmp_path))[1]
+    assert held is not None
+    os.close(held)
 
 
 @pytest.mark.parametrize("arguments", [("trace",), ("trace", "--step", "0")])

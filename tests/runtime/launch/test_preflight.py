@@ -232,7 +232,7 @@ def test_a_directory_that_holds_a_run_is_not_mixed_with_another(tmp_path: Path) 
         (tmp_path / name).touch()
     [problem] = output_problems(tmp_path, resume=False)
     assert "is not empty (a, b, c and 1 more)" in problem
-    assert "resume the run" in problem
+    assert f"continue its run: evenstep train CONFIG --output {tmp_path} --resume" in problem
     (tmp_path / "checkpoints" / "checkpoint-000001-step-00000004").mkdir(parents=True)
     assert list(output_problems(tmp_path, resume=True)) == []
 

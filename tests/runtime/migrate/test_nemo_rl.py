@@ -222,3 +222,30 @@ def test_a_file_that_names_no_data_is_refused_until_it_does(tmp_path: Path) -> N
     assert result.exit_code == 3
     assert "# - data.task: the file does not say what is trained on" in written.read_text()
     assert any("data.task" in problem for problem in problems_of(yaml.safe_load(written.read_text())))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "kind", "says"),
+    [
+        ("grpo.async_grpo.in_flight_weight_updates", False, Fate.LOST, "rollouts always go on under the new weights"),
+        ("grpo.async_grpo.in_flight_weight_updates", True, Fate.DEFAULT, "the same there, as it is here"),
+        ("checkpointing.metric_name", "val:accuracy", Fate.LOST, "the newest are kept, not the best"),
+        ("checkpointing.metric_name", None, Fate.DEFAULT, "off there"),
+        ("grpo.val_at_start", False, Fate.LOST, "always measured here"),
+        ("policy.generation.vllm_cfg.async_engine", False, Fate.LOST, "always asynchronous"),
+        ("policy.dtensor_cfg.tensor_parallel_size", 2, Fate.LOST, "FSDP2 alone"),
+        ("policy.optimizer.name", "torch.optim.AdamW", Fate.DEFAULT, "the same there, as it is here"),
+    ],
+)
+def test_a_value_that_asks_for_something_else_has_no_default_here(key: str, value: Any, kind: Fate, says: str) -> None:
+    document: dict[str, Any] = {"grpo": {"async_grpo": {"enabled": True}}, "policy": {"dtensor_cfg": {"enabled": True}}}
+    put(document, key, value)
+    [found] = [each for each in translate(document, table_of(Framework.NEMO_RL)).findings if each.theirs == key]
+    assert (found.kind, says in found.note) == (kind, True), found.note
+
+
+def test_a_key_that_a_block_s_row_stands_for_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "theirs.yaml"
+    file.write_text("grpo: {}\npolicy: {}\nlogger: {wandb: {name: mine}}\n")
+    written = CliRunner().invoke(app, ["migrate", str(file), "-o", str(tmp_path / "run.yaml")]).output
+    assert "logger.wandb.name" in written

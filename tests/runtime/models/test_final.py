@@ -172,3 +172,10 @@ def test_a_source_that_has_gone_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModelNotSaved, match=r"source still has the model that the run started from"):
         trainer.save_model(tmp_path / "final")
     assert not (tmp_path / "final").exists()
+
+
+def test_saved_weights_are_read_by_whoever_reads_the_files_beside_them(tmp_path: Path) -> None:
+    target = trainer_of(save("llama", tmp_path / "source")).save_model(tmp_path / "final")
+    modes = {path.name: path.stat().st_mode & 0o777 for path in target.iterdir() if path.is_file()}
+    assert modes["model.safetensors"] == modes["config.json"], modes
+    assert not list(target.glob(".*mode*"))

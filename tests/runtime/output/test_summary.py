@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from runtime.control.messages import Outcome
+from runtime.checkpoints.origin import Origin
+from runtime.checkpoints.resume import ResumePoint
+from runtime.control.messages import Outcome, Start
 from runtime.files import write_json_aside
 from runtime.launch import machine
 from runtime.launch.machine import PeakMemory, process_tree_bytes
@@ -24,7 +26,7 @@ from specs.scenarios.file import BalanceExpectation
 from tests.runtime.bookkeeping import config_of, random_moves, world_of
 
 
-def finished(sampler: str = "ready_first", **changes: Any) -> Summary:
+def finished(sampler: str = "ready_first", *, resumed_at: int | None = None, **changes: Any) -> Summary:
     world = world_of(config_of(sampler), 40)
     random_moves(world, 3, 10_000)
     assert world.status == "completed"
@@ -36,7 +38,12 @@ def finished(sampler: str = "ready_first", **changes: Any) -> Summary:
         "trace": Path("runs/a/trace.jsonl"),
     }
     outcome = Outcome("completed", None, **given | changes)
-    return summary_of(load_settings(None, ["seed=4"]), outcome, wall_s=93.20049, peak_memory_bytes=3 * 2**29)
+    origin = Origin("run", {}, {})
+    resume = None
+    if resumed_at is not None:
+        resume = ResumePoint(Path("there"), {"state": {"trainer": ["idle", resumed_at]}}, origin, ())
+    start = Start(40, {}, origin, resume)
+    return summary_of(load_settings(None, ["seed=4"]), outcome, start, wall_s=93.20049, peak_bytes=3 * 2**29)
 
 
 def printed(summary: Summary, *, terminal: bool, **given: Any) -> str:
@@ -65,7 +72,7 @@ def test_the_summary_has_just_the_keys_that_are_promised(tmp_path: Path) -> None
             "wall_s",
             "rl_s",
         ),
-        *("peak_memory_bytes", "trace", "seed", "config"),
+        *("peak_memory_bytes", "resumed_at", "trace", "seed", "config"),
     ]
     assert summary["steps"] == len(summary["closed"])
     assert set(summary["closed"][0]) == {"step", "selected", "charged", "short"}
@@ -92,6 +99,14 @@ def test_plain_lines_say_what_became_of_every_prompt() -> None:
     assert "the balance sheet adds up" in text
     assert "metrics  a/metrics.jsonl\nplot     a/plot.png\n" in text
     assert "evicted" not in text
+
+
+def test_after_a_resume_seconds_and_memory_are_said_to_be_of_its_steps() -> None:
+    summary = finished(steps_not_applied=2, resumed_at=2)
+    text = printed(summary, terminal=False)
+    assert f"\n{summary['steps']} steps: " in text
+    assert "\n2 steps not applied since the resume: " in text
+    assert "\nsince the resume: 16 steps, 80.0 s of RL, 93.2 s in all, peak memory 1.50 GiB, seed 4" in text
 
 
 def test_one_of_anything_is_singular() -> None:

@@ -238,14 +238,14 @@ class TestTheCommand:
         file.write_text(HOLDS)
         result = command(file)
         assert result.exit_code == 0
-        assert "1 scenarios: 1 hold, 0 fail" in result.output
+        assert "1 scenario: 1 holds, 0 fail" in result.output
 
     def test_exits_1_when_one_is_mistaken_and_still_runs_the_others(self, tmp_path: Path) -> None:
         (tmp_path / "a.yaml").write_text(of_moves("comit: [0]"))
         (tmp_path / "b.yml").write_text(HOLDS)
         result = command(tmp_path)
         assert result.exit_code == 1
-        assert "2 scenarios: 1 hold, 1 fail" in result.output
+        assert "2 scenarios: 1 holds, 1 fails" in result.output
         assert "a.yaml" in result.output
         assert "move 1 (comit: [0])" in result.output
 

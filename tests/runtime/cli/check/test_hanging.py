@@ -199,4 +199,4 @@ def test_a_scenario_whose_sampler_hangs_fails_and_the_others_are_run(tmp_path, m
     assert result.exit_code == 1
     assert "a_hangs:Hangs: select raised NoAnswer: no answer within 1 s" in result.output
     assert f"{tmp_path}/a_hangs.py, line 7" in result.output
-    assert "2 scenarios: 1 hold, 1 fail" in result.output
+    assert "2 scenarios: 1 holds, 1 fails" in result.output
