@@ -93,7 +93,7 @@ class _Attempt:
     """For how long the client has said nothing. Time in which this process was stopped does not count."""
     listened_s: float = field(default_factory=time.monotonic)
     was_stopped: bool = False
-    """This process has not run for a while, so it may not have received what was sent."""
+    """This process has not run for a while, and since then messages have come without a pause: more may be unheard."""
     below: set[int] = field(default_factory=set)
     """The pids of the keeper, the client, and all processes below it."""
     controller: Process | None = None
@@ -208,7 +208,7 @@ def _hear(running: _Attempt) -> None:
     since_s, running.listened_s = running.listened_s, time.monotonic()
     try:
         message = running.received.get(timeout=_HEARD_S)
-        running.was_stopped = False
+        running.was_stopped |= time.monotonic() - since_s > 5.0 * _HEARD_S
     except queue.Empty:
         running.was_stopped = time.monotonic() - running.listened_s > 5.0 * _HEARD_S
         running.silent_s += min(running.listened_s - since_s, 5.0 * _HEARD_S)

@@ -1,8 +1,10 @@
 """What ends an attempt, with a client of ours in place of Ray's. `tests/chaos` has the same on Ray."""
 
 import os
+import queue
 import re
 import signal
+import socket
 import subprocess
 import time
 from dataclasses import replace
@@ -18,7 +20,7 @@ from runtime.launch.processes import process_of
 from runtime.launch.supervision import attempt as module
 from runtime.launch.supervision import running as looking
 from runtime.launch.supervision.attempt import attempt
-from runtime.launch.supervision.ray_client import Assignment, NotBegun, blamed_on
+from runtime.launch.supervision.ray_client import Assignment, NotBegun, Sent, blamed_on
 from runtime.launch.supervision.roles import Role
 from runtime.launch.supervision.running import LOOK_S
 from runtime.settings import load_settings
@@ -69,6 +71,22 @@ def test_a_driver_that_was_held_up_hears_the_end_of_the_run_before_it_misses_the
     assert heard == ["the last step", "the run is over"]
     assert end.outcome is not None
     assert (end.outcome.status, end.infra) == ("completed", None)
+
+
+def test_a_driver_that_was_stopped_looks_at_no_process_before_messages_have_paused(tmp_path: Path) -> None:
+    """The first message after the pause is there before those behind it, which may be the end of the run."""
+    task = Assignment(load_settings(None, []), tmp_path, Start(60, {}, ORIGIN, None), time.monotonic(), 0, [])
+    ours, theirs = socket.socketpair()
+    received: queue.SimpleQueue[Sent | None] = queue.SimpleQueue()
+    with ours, theirs, subprocess.Popen(["true"]) as keeper, (tmp_path / "log").open("wb") as log:
+        running = module._Attempt(task, keeper, ours, received, log, lambda message: None, Heard(1.0))
+        running.listened_s = time.monotonic() - 40.0
+        for _ in range(2):
+            received.put(Notice("a step"))
+            module._hear(running)
+            assert running.was_stopped
+        module._hear(running)
+        assert not running.was_stopped
 
 
 DIES = """
