@@ -18,7 +18,7 @@ train: $(STAMP) ## train a tiny model for real on two CPU cores; TRAIN_ARGS go t
 	$(BIN)/evenstep train $(TRAIN_ARGS)
 
 test: $(STAMP) lint ## lint, types and all tests, TEST_JOBS at a time; PYTEST_ARGS go to pytest
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadgroup $(PYTEST_ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_JOBS) --dist load --maxschedchunk 1 $(PYTEST_ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
